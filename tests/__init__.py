@@ -1,0 +1,1 @@
+"""Tests, one folder per package of the project; doubles.py holds what they share."""
