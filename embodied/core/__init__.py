@@ -1,0 +1,1 @@
+"""Contracts, driver, streams, wrappers, clocks and checkpoints: numpy, never JAX."""
