@@ -16,8 +16,8 @@ class CounterEnv(embodied.Env):
     `last` (the action that led here; the one that came with a reset too), and the flags.
     reward: 1 per step, 0 at is_first; so an episode scores `length` - 1. An episode is
     `length` observations long and ends for real, or with is_last alone if `terminal` is
-    False. With `image` there is also a uint8 `image` (8, 8, 3) filled with step % 256. `log/step`
-    repeats the step.
+    False. With `image` there is also a uint8 `image` (8, 8, 3) filled with step % 256.
+    `log/step` repeats the step.
     """
 
     def __init__(

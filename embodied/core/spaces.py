@@ -40,33 +40,55 @@ def equal(a: Any, b: Any) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(bounds(a), bounds(b), strict=True))
 
 
+class Guard:
+    """One space, made ready to check many values against it."""
+
+    def __init__(self, space: Any):
+        self.space = space
+        self._text = is_text(space)
+        if not self._text:
+            low, high = bounds(space)
+            full = space.dtype.kind == 'b'
+            if space.dtype.kind in 'iu':
+                info = np.iinfo(space.dtype)
+                full = bool((low == info.min).all() and (high == info.max).all())
+            self._bounds = None if full else (low, high)
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value has the dtype and shape of the space and lies within its bounds."""
+        value, space = np.asarray(value), self.space
+        if self._text:
+            return value.dtype.kind == space.dtype.kind and value.shape == space.shape
+        if value.dtype != space.dtype or value.shape != space.shape:
+            return False
+        if self._bounds is None:
+            return True
+        low, high = self._bounds
+        inside = (value >= low) & (value <= high)  # NaN compares false
+        if space.dtype.kind == 'f':
+            inside &= value < np.inf
+        return bool(inside.all())
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise a UserError that says what was expected and what was seen, if it is outside."""
+        if self.contains(value):
+            return
+        value = np.asarray(value)
+        seen = f'dtype {value.dtype}, shape {value.shape}'
+        if value.dtype.kind in 'biuf' and value.size:
+            seen += f', least {value.min()}, greatest {value.max()}'
+        expected = describe(self.space)
+        raise UserError(f'{name} is outside of its space: expected {expected}, got {seen}.')
+
+
 def contains(space: Any, value: Any) -> bool:
-    """Whether a value has the dtype and shape of the space and lies within its bounds."""
-    value = np.asarray(value)
-    if is_text(space):
-        return value.dtype.kind == space.dtype.kind and value.shape == space.shape
-    if value.dtype != space.dtype or value.shape != space.shape:
-        return False
-    if space.dtype.kind == 'b':
-        return True
-    low, high = bounds(space)
-    inside = (value >= low) & (value <= high)  # NaN compares false
-    if space.dtype.kind == 'f':
-        inside &= value < np.inf
-    return bool(inside.all())
+    """Whether a value is in a space; a Guard does the same faster for many values."""
+    return Guard(space).contains(value)
 
 
 def check(name: str, space: Any, value: Any) -> None:
-    """Raise a UserError that says what was expected and what was seen, if it is outside."""
-    if contains(space, value):
-        return
-    value = np.asarray(value)
-    seen = f'dtype {value.dtype}, shape {value.shape}'
-    if value.dtype.kind in 'biuf' and value.size:
-        seen += f', least {value.min()}, greatest {value.max()}'
-    raise UserError(
-        f'{name!r} is outside of its space: expected {describe(space)}, got {seen}.'
-    )
+    """Raise a UserError if a value is not in a space; see Guard."""
+    Guard(space).check(name, value)
 
 
 def describe(space: Any) -> str:

@@ -1,0 +1,150 @@
+"""Where the environments of a driver run: in this process, or in one process each.
+
+Both kinds have the same methods. `send` hands over an action and `receive` waits for the
+observation, so that a driver can start all environments before it waits for the first.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import traceback
+import weakref
+from collections.abc import Callable
+from multiprocessing import connection
+from typing import Any
+
+import cloudpickle
+
+from .base import Spaces, Step
+from .errors import UserError
+
+
+class LocalEnv:
+    """An environment in this process; its errors surface as they are."""
+
+    def __init__(self, make: Callable, index: int):
+        self.index = index
+        self._env = make()
+        self._obs: Step = {}
+
+    def spaces(self) -> tuple[Spaces, Spaces]:
+        return self._env.obs_space, self._env.act_space
+
+    def send(self, action: Step) -> None:
+        self._obs = self._env.step(action)
+
+    def receive(self) -> Step:
+        return self._obs
+
+    def ask_to_end(self) -> None:
+        """There is nothing to start early here."""
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class ProcessEnv:
+    """An environment in a process of its own, started at once.
+
+    The process ends when this object is closed or collected and when this process ends in
+    any way, since its end of the pipe closes with it. An error in it is raised by `spaces` or
+    `receive`: UserError stays UserError, all else becomes a RuntimeError with the index of
+    the environment and the traceback of the process.
+    """
+
+    def __init__(self, make: Callable, index: int):
+        self.index = index
+        context = multiprocessing.get_context('spawn')
+        self._conn, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve,
+            args=(theirs, cloudpickle.dumps(make)),
+            name=f'env{index}',
+            daemon=True,
+        )
+        self._process.start()
+        theirs.close()  # or the end of the process would not be seen
+        self._end = weakref.finalize(self, _end, self._process, self._conn)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def spaces(self) -> tuple[Spaces, Spaces]:
+        return self._result()
+
+    def send(self, action: Step) -> None:
+        with contextlib.suppress(OSError):  # gone; what it said last is still to be received
+            self._conn.send(action)
+
+    def receive(self) -> Step:
+        return self._result()
+
+    def ask_to_end(self) -> None:
+        """Let the process close its environment, without waiting for it."""
+        if self._end.alive:
+            self.send(None)
+
+    def close(self) -> None:
+        """End the process, by force if it does not end by itself within seconds."""
+        self._end()
+
+    def _result(self) -> Any:
+        try:
+            error, value = self._conn.recv()
+        except (EOFError, OSError):
+            self._process.join(5)
+            code = self._process.exitcode
+            raise RuntimeError(f'Env {self.index}: its process ended (code {code}).') from None
+        if error == 'user':
+            raise UserError(f'Env {self.index}: {value}')
+        if error:
+            raise RuntimeError(f'Env {self.index} failed in its process:\n{value}')
+        return value
+
+
+def _serve(conn: connection.Connection, factory: bytes) -> None:
+    """Run one environment for the parent until it says None or is gone."""
+    os.setsid()  # a group of its own: what the environment starts can be ended with it
+    env = None
+    try:
+        env = cloudpickle.loads(factory)()
+        reply = env.obs_space, env.act_space
+        while True:
+            conn.send((None, reply))
+            try:
+                action = conn.recv()
+            except EOFError:
+                return
+            if action is None:
+                return
+            reply = env.step(action)
+    except Exception as error:
+        _report(conn, error)
+    finally:
+        if env is not None:
+            env.close()
+
+
+def _report(conn: connection.Connection, error: Exception) -> None:
+    """Send an error as text, since its class may not exist where it is received."""
+    if isinstance(error, UserError):
+        message = 'user', str(error)
+    else:
+        message = 'bug', ''.join(traceback.format_exception(error))
+    with contextlib.suppress(OSError):  # the parent is gone
+        conn.send(message)
+
+
+def _end(process: Any, conn: connection.Connection, grace: float = 5.0) -> None:
+    """Ask, wait, and then end the process and everything that it started."""
+    with contextlib.suppress(OSError):
+        conn.send(None)
+    conn.close()
+    connection.wait([process.sentinel], grace)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # The group may hold more than the process; or nothing, if that ended alone.
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
