@@ -1,0 +1,348 @@
+"""The Dreamer agent: policy, train and report, wired from their parts (paper, "Methods").
+
+`Dreamer` is a set of pure functions of training state, carry, data and key; the runtime in
+`embodied.jax` compiles them, keeps the state on the devices and feeds them. `Agent` joins
+the two.
+
+The carry holds, per sequence, the latent state and the action that came last.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import elements
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from embodied.jax import concat
+from embodied.jax.heads import Head
+from embodied.jax.normalize import Normalizer
+from embodied.jax.optimizer import Optimizer, global_norm
+from embodied.jax.runtime import Runtime
+from embodied.jax.slowmodel import SlowModel
+
+from . import latents, losses, openloop
+from .decoder import Decoder
+from .encoder import Encoder, split_spaces
+from .rssm import RSSM, features
+
+f32 = jnp.float32
+sg = jax.lax.stop_gradient
+Carry = dict[str, Any]
+DTYPES = {'bfloat16': jnp.bfloat16, 'float32': jnp.float32, 'float16': jnp.float16}
+
+
+class Model(eqx.Module):
+    """All that the optimizer trains: world model, actor and critic."""
+
+    enc: Encoder
+    dyn: RSSM
+    dec: Decoder
+    rew: Head
+    con: Head
+    pol: Head
+    val: Head
+
+
+class PolicyModel(eqx.Module):
+    """The part of the model that acting needs."""
+
+    enc: Encoder
+    dyn: RSSM
+    pol: Head
+
+
+class TrainState(eqx.Module):
+    """All that training changes."""
+
+    model: Model
+    slowval: SlowModel
+    retnorm: Normalizer
+    valnorm: Normalizer
+    advnorm: Normalizer
+    opt: Optimizer
+
+
+class Dreamer:
+    """The algorithm for given spaces and config (section `agent` of the configuration).
+
+    `ext_space` names what a batch holds beside observations and actions.
+    """
+
+    def __init__(self, obs_space: Mapping[str, Any], act_space: Mapping[str, Any], config):
+        self.obs_space, self.act_space, self.config = dict(obs_space), dict(act_space), config
+        self.dtype = DTYPES[config.jax.compute_dtype]
+        self.context = config.replay_context
+        rssm = config.dyn.rssm
+        self.latents = latents.Latents(rssm.deter, rssm.stoch, rssm.classes, self.dtype)
+        self.ext_space = {
+            'consec': elements.Space(np.int32),
+            'stepid': elements.Space(np.uint8, 20),
+        }
+        if self.context:
+            self.ext_space |= self.latents.spaces
+        vectors, images = split_spaces(self.obs_space)
+        self.images = tuple(images)
+        scales = dict(config.loss_scales)
+        rec = scales.pop('rec')
+        self.scales = {**dict.fromkeys([*vectors, *images], rec), **scales}
+
+    def init(self, key: PRNGKeyArray) -> TrainState:
+        """Fresh training state."""
+        config, dtype = self.config, self.dtype
+        keys = dict(zip(Model.__dataclass_fields__, jax.random.split(key, 7), strict=True))
+        enc = Encoder(keys['enc'], self.obs_space, dtype, **config.enc.simple)
+        dyn = RSSM(keys['dyn'], self.act_space, enc.width, dtype, **config.dyn.rssm)
+        dec = Decoder(keys['dec'], self.obs_space, dyn.sizes, **config.dec.simple)
+        deter, stoch, classes = dyn.sizes
+        feat = deter + stoch * classes
+        rew, con, val = (
+            _head(keys[name], feat, section)
+            for name, section in (
+                ('rew', config.rewhead), ('con', config.conhead), ('val', config.value),
+            )
+        )  # fmt: skip
+        pol = self._policy_head(keys['pol'], feat)
+        model = Model(enc, dyn, dec, rew, con, pol, val)
+        float16 = self.dtype == jnp.float16
+        return TrainState(
+            model,
+            SlowModel(val, **config.slowvalue),
+            *(Normalizer(**config[name]) for name in ('retnorm', 'valnorm', 'advnorm')),
+            Optimizer(model, **config.opt, loss_scaling=float16),
+        )
+
+    def policy_view(self, state: TrainState) -> PolicyModel:
+        """What the policy reads of the training state."""
+        return PolicyModel(state.model.enc, state.model.dyn, state.model.pol)
+
+    def init_policy(self, batch: int) -> Carry:
+        """Carry of `batch` environments before their first step."""
+        dims = self.config.dyn.rssm
+        return {
+            'deter': jnp.zeros((batch, dims.deter), self.dtype),
+            'stoch': jnp.zeros((batch, dims.stoch, dims.classes), self.dtype),
+            'prevact': {
+                key: jnp.zeros((batch, *space.shape), space.dtype)
+                for key, space in self.act_space.items()
+            },
+        }
+
+    init_train = init_report = init_policy
+
+    def policy(
+        self, model: PolicyModel, carry: Carry, obs: Mapping[str, Array], key: PRNGKeyArray
+    ) -> tuple[Carry, dict[str, Array], dict[str, Array], dict[str, Array]]:
+        """One step of acting for a batch of environments.
+
+        Returns the carry, the actions, the latents for the replay, and for each of these
+        and the tokens whether all entries are finite.
+        """
+        obs_key, act_key = jax.random.split(key)
+        token = model.enc(obs)
+        prevact = carry['prevact']
+        state = model.dyn.observe_step(
+            _state(carry), token, prevact, obs['is_first'], obs_key
+        )
+        act = _sample(model.pol(features(state)), act_key)
+        act = {k: v.astype(self.act_space[k].dtype) for k, v in act.items()}
+        finite = {
+            name: jnp.isfinite(x).all()
+            for name, x in {'token': token, **state, **act}.items()
+        }
+        out = self.latents.encode(state) if self.context else {}
+        return {**state, 'prevact': act}, act, out, finite
+
+    def train(
+        self, state: TrainState, carry: Carry, data: Mapping[str, Array], key: PRNGKeyArray
+    ) -> tuple[TrainState, Carry, dict[str, Any], dict[str, Array]]:
+        """One update. Returns state, carry, what goes back to the replay, and metrics."""
+        carry, obs, prevact = self._split(carry, data)
+
+        def lossfn(model):
+            state_ = eqx.tree_at(lambda s: s.model, state, model)
+            return self.loss(state_, carry, obs, prevact, key, update=True)
+
+        opt, model, _, aux, optmetrics = state.opt.update(lossfn, state.model)
+        states, norms, terms, metrics = aux
+        slowval = state.slowval.update(model.val)
+        state = TrainState(model, slowval, **norms, opt=opt)
+        metrics |= {f'opt/{k}': v for k, v in optmetrics.items()}
+        replay = {'stepid': data['stepid'][:, self.context :]}
+        if self.context:
+            replay |= self.latents.encode(states)
+        if self.config.replay_priority:
+            replay['priority'] = self._priority(terms)
+        return state, self._carry_on(states, data), {'replay': replay}, metrics
+
+    def report(
+        self, state: TrainState, carry: Carry, data: Mapping[str, Array], key: PRNGKeyArray
+    ) -> tuple[Carry, dict[str, Array]]:
+        """Losses without an update, gradient norms on request, and open-loop videos."""
+        start, obs, prevact = self._split(carry, data)
+        loss_key, video_key = jax.random.split(key)
+        _, (states, _, _, metrics) = self.loss(
+            state, start, obs, prevact, loss_key, update=False
+        )
+        if self.config.report_gradnorms:
+            metrics |= self._gradnorms(state, start, obs, prevact, loss_key)
+        if self.config.report and self.images:
+            metrics |= openloop.videos(
+                state.model.dyn, state.model.dec, start, states, obs, prevact, video_key
+            )
+        return self._carry_on(states, data), metrics
+
+    def loss(
+        self, state: TrainState, start: Carry, obs: Mapping[str, Array],
+        prevact: Mapping[str, Array], key: PRNGKeyArray, update: bool,
+    ) -> tuple[Array, tuple]:  # fmt: skip
+        """Total loss, and (states, normalisers, loss terms by key, metrics).
+
+        Terms are (B, T), those of the policy and the value (B, K).
+        """
+        obs_key, img_key = jax.random.split(key)
+        states, terms, metrics = self._world_model_loss(
+            state.model, start, obs, prevact, obs_key
+        )
+        acting, norms, more = self._actor_critic_loss(state, states, obs, img_key, update)
+        terms |= acting
+        metrics |= more | losses.named_losses(terms)
+        total = sum(self.scales[k] * term.mean() for k, term in terms.items())
+        return total, (states, norms, terms, metrics)
+
+    def _world_model_loss(self, model, start, obs, prevact, key):
+        tokens = model.enc(obs)
+        _, states = model.dyn.observe(_state(start), tokens, prevact, obs['is_first'], key)
+        terms, entropies = model.dyn.loss(states)
+        terms |= model.dec.loss(states, obs)
+        feat = features(states)
+        reward = model.rew(feat if self.config.reward_grad else sg(feat))
+        terms['rew'] = reward.loss(obs['reward'])
+        target = 1 - obs['is_terminal'].astype(f32)
+        if self.config.contdisc:
+            target *= 1 - 1 / self.config.horizon
+        terms['con'] = model.con(feat).loss(target)
+        return states, terms, {k: v.mean() for k, v in entropies.items()}
+
+    def _actor_critic_loss(self, state, states, obs, key, update):
+        config, model, slow = self.config, state.model, state.slowval.copy
+        batch, length = obs['is_first'].shape
+        last = min(config.imag_last or length, length)
+        tail = jax.tree.map(lambda x: x[:, -last:], {k: states[k] for k in ('deter', 'stoch')})
+        starts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tail)
+        feat, act = self._imagine(model, starts, key)
+        norms = {k: getattr(state, k) for k in ('retnorm', 'valnorm', 'advnorm')}
+        terms, ret, norms, metrics = losses.imag_loss(
+            act, model.rew(feat).pred(), model.con(feat).prob(), model.pol(feat),
+            model.val(feat), slow(feat), norms, update=update, contdisc=config.contdisc,
+            horizon=config.horizon, **config.imag_loss,
+        )  # fmt: skip
+        terms = {k: v.mean(1).reshape(batch, last) for k, v in terms.items()}
+        if config.repval_loss:
+            feat = features(tail)
+            feat = feat if config.repval_grad else sg(feat)
+            flags = (obs[k][:, -last:].astype(f32) for k in ('is_last', 'is_terminal', 'reward'))
+            boot = ret[:, 0].reshape(batch, last)
+            terms['repval'], norms['valnorm'] = losses.repl_loss(
+                *flags, boot, model.val(feat), slow(feat), norms['valnorm'], update=update,
+                horizon=config.horizon, lam=config.repl_loss.lam,
+                slowreg=config.repl_loss.slowreg,
+            )  # fmt: skip
+        return terms, norms, metrics
+
+    def _imagine(self, model, starts, key):
+        """Features (N, H+1, …) and actions from N start states, without gradients but into
+        the start features (`ac_grads`).
+        """
+        img_key, last_key = jax.random.split(key)
+        # Nothing is learned through the rollout itself, so nothing of it is kept for a
+        # backward pass.
+        frozen = jax.tree.map(lambda x: sg(x) if eqx.is_array(x) else x, model)
+        act = lambda state, key: _sample(frozen.pol(features(state)), key)
+        states, acts = frozen.dyn.imagine(sg(starts), act, self.config.imag_length, img_key)
+        last = act(jax.tree.map(lambda x: x[:, -1], states), last_key)
+        acts = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:, None]], 1), acts, last)
+        first = features(starts) if self.config.ac_grads else sg(features(starts))
+        feat = jnp.concatenate([first[:, None], sg(features(states))], 1)
+        return feat, acts
+
+    def _gradnorms(self, state, start, obs, prevact, key):
+        """Norm of the gradient of each scaled loss term, by key."""
+        trained, static = eqx.partition(state.model, eqx.is_array)
+
+        def terms(trained):
+            state_ = eqx.tree_at(lambda s: s.model, state, eqx.combine(trained, static))
+            _, aux = self.loss(state_, start, obs, prevact, key, update=False)
+            return {k: self.scales[k] * term.mean() for k, term in aux[2].items()}
+
+        _, pullback = jax.vjp(terms, trained)
+        norms = {}
+        for name in self.scales:
+            seed = {k: jnp.array(float(k == name)) for k in self.scales}
+            norms[f'gradnorm/{name}'] = global_norm(pullback(seed)[0])
+        return norms
+
+    def _split(self, carry: Carry, data: Mapping[str, Array]):
+        """Start of a batch, its observations, and the action before each of its steps.
+
+        With replay context, fresh sequences start from the stored latent of the last
+        context step and consecutive ones from the carry.
+        """
+        first = self.context
+        obs = {k: data[k][:, first:] for k in self.obs_space}
+        if not first:
+            join = lambda prev, act: jnp.concatenate([prev[:, None], act[:, :-1]], 1)
+            prevact = {k: join(carry['prevact'][k], data[k]) for k in self.act_space}
+            return carry, obs, prevact
+        prevact = {k: data[k][:, first - 1 : -1] for k in self.act_space}
+        stored = self.latents.decode({k: data[k][:, first - 1] for k in self.latents.spaces})
+        fresh = data['consec'][:, 0] == 0
+        pick = lambda a, b: jnp.where(fresh.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+        return {**carry, **jax.tree.map(pick, stored, _state(carry))}, obs, prevact
+
+    def _carry_on(self, states, data) -> Carry:
+        last = {k: states[k][:, -1] for k in ('deter', 'stoch')}
+        return {**last, 'prevact': {k: data[k][:, -1] for k in self.act_space}}
+
+    def _priority(self, terms: Mapping[str, Array]) -> Array:
+        acting = ('policy', 'value', 'repval')
+        return sum(self.scales[k] * v for k, v in terms.items() if k not in acting)
+
+    def _policy_head(self, key, feat: int) -> Head:
+        config = self.config
+        shared = {k: config.policy[k] for k in ('minstd', 'maxstd', 'outscale', 'unimix')}
+        outputs = {}
+        for name, space in self.act_space.items():
+            kind = config.policy_dist_disc if space.discrete else config.policy_dist_cont
+            classes = concat.classes(space) if space.discrete else 0
+            outputs[name] = dict(shape=space.shape, kind=kind, classes=classes, **shared)
+        mlp = {k: config.policy[k] for k in ('layers', 'units', 'act', 'norm', 'winit')}
+        return Head(key, feat, outputs, **mlp)
+
+
+class Agent(Runtime):
+    """Dreamer on devices: the agent that run loops use. See `embodied.Agent`."""
+
+    def __init__(self, obs_space, act_space, config):
+        dreamer = Dreamer(obs_space, act_space, config)
+        super().__init__(dreamer, config)
+
+
+def _head(key, feat: int, section) -> Head:
+    """Scalar head from its section of the configuration."""
+    mlp = {k: section[k] for k in ('layers', 'units', 'act', 'norm', 'winit')}
+    output = {k: v for k, v in section.items() if k in ('outscale', 'bins')}
+    return Head(key, feat, dict(shape=(), kind=section.output, **output), **mlp)
+
+
+def _sample(dists: Mapping[str, Any], key: PRNGKeyArray) -> dict[str, Array]:
+    """One draw for each key of an action."""
+    keys = jax.random.split(key, len(dists))
+    return {k: dists[k].sample(sub) for k, sub in zip(sorted(dists), keys, strict=True)}
+
+
+def _state(carry: Carry) -> dict[str, Array]:
+    return {k: carry[k] for k in ('deter', 'stoch')}

@@ -1,0 +1,131 @@
+"""Returns and the losses of actor and critic: pure functions of arrays.
+
+Paper: sections "Critic learning" (equations 4 to 6) and "Actor learning" (equations 7, 8).
+Time is the second axis. B sequences or starts, T steps, H imagined steps.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from embodied.jax.distributions import Distribution
+from embodied.jax.normalize import Normalizer
+
+f32 = jnp.float32
+sg = jax.lax.stop_gradient
+
+
+def lambda_return(
+    last: Float[Array, 'B T'], term: Float[Array, 'B T'], rew: Float[Array, 'B T'],
+    boot: Float[Array, 'B T'], disc: float, lam: float,
+) -> Float[Array, 'B T-1']:  # fmt: skip
+    """λ-returns of steps 0 … T-2 (equation 4), the last one bootstrapped with boot[:, -1].
+
+    last (0 or 1) cuts the sum at the end of a sequence and bootstraps there; term (0…1) is
+    the probability that nothing follows; rew[:, t] is the reward on arriving at step t.
+    """
+    if not last.shape == term.shape == rew.shape == boot.shape or last.ndim != 2:
+        shapes = [x.shape for x in (last, term, rew, boot)]
+        raise ValueError(f'lambda_return needs four arrays of one shape (B, T), found {shapes}')
+    live = (1 - term)[:, 1:] * disc
+    cont = (1 - last)[:, 1:] * lam
+    fixed = rew[:, 1:] + (1 - cont) * live * boot[:, 1:]
+
+    def step(ret, xs):
+        fixed, weight = xs
+        ret = fixed + weight * ret
+        return ret, ret
+
+    xs = (fixed.T, (live * cont).T)
+    _, rets = jax.lax.scan(step, boot[:, -1], xs, reverse=True)
+    return rets.T
+
+
+def imag_loss(
+    act: Mapping[str, Array], rew: Float[Array, 'N H+1'], con: Float[Array, 'N H+1'],
+    policy: Mapping[str, Distribution], value: Distribution, slowvalue: Distribution,
+    norms: Mapping[str, Normalizer], *, update: bool, contdisc: bool, horizon: int,
+    slowtar: bool, lam: float, actent: float, slowreg: float,
+) -> tuple[dict[str, Array], Float[Array, 'N H'], dict[str, Normalizer], dict[str, Array]]:  # fmt: skip
+    """Losses of policy and value on imagined trajectories of H steps from N starts.
+
+    act, policy, value and slowvalue cover all H + 1 states. `norms` are retnorm, valnorm and
+    advnorm; with `update` they see this batch first. Returns the losses (N, H), the
+    λ-returns (N, H), the normalisers and scalar metrics.
+    """
+    voffset, vscale = norms['valnorm'].offset_scale()
+    val = value.pred() * vscale + voffset
+    slowval = slowvalue.pred() * vscale + voffset
+    tarval = slowval if slowtar else val
+    disc = 1 if contdisc else 1 - 1 / horizon
+    weight = jnp.cumprod(disc * con, 1) / disc
+    ret = lambda_return(jnp.zeros_like(con), 1 - con, rew, tarval, disc, lam)
+
+    norms = dict(norms)
+    if update:
+        norms['retnorm'] = norms['retnorm'].update(ret)
+    roffset, rscale = norms['retnorm'].offset_scale()
+    adv = (ret - tarval[:, :-1]) / rscale
+    if update:
+        norms['advnorm'] = norms['advnorm'].update(adv)
+    aoffset, ascale = norms['advnorm'].offset_scale()
+    adv_normed = (adv - aoffset) / ascale
+    logpi = sum(dist.logp(sg(act[key]))[:, :-1] for key, dist in policy.items())
+    ents = {key: dist.entropy()[:, :-1] for key, dist in policy.items()}
+    policy_loss = sg(weight[:, :-1]) * -(logpi * sg(adv_normed) + actent * sum(ents.values()))
+
+    if update:
+        norms['valnorm'] = norms['valnorm'].update(ret)
+    value_loss, tar_normed = _value_loss(value, slowvalue, ret, norms['valnorm'], slowreg)
+    losses = {'policy': policy_loss, 'value': sg(weight[:, :-1]) * value_loss}
+
+    ret_normed = (ret - roffset) / rscale
+    metrics = {
+        'adv': adv.mean(), 'adv_std': adv.std(), 'adv_mag': jnp.abs(adv).mean(),
+        'rew': rew.mean(), 'con': con.mean(), 'ret': ret_normed.mean(),
+        'val': val.mean(), 'tar': tar_normed.mean(), 'weight': weight.mean(),
+        'slowval': slowval.mean(), 'ret_min': ret_normed.min(), 'ret_max': ret_normed.max(),
+        'ret_rate': (jnp.abs(ret_normed) >= 1).astype(f32).mean(),
+    }  # fmt: skip
+    for key, dist in policy.items():
+        metrics[f'ent/{key}'] = ents[key].mean()
+        bounds = dist.entropy_bounds()
+        if bounds:
+            low, high = bounds
+            metrics[f'rand/{key}'] = (ents[key].mean() - low) / (high - low)
+    return losses, ret, norms, metrics
+
+
+def repl_loss(
+    last: Float[Array, 'B T'], term: Float[Array, 'B T'], rew: Float[Array, 'B T'],
+    boot: Float[Array, 'B T'], value: Distribution, slowvalue: Distribution,
+    valnorm: Normalizer, *, update: bool, horizon: int, lam: float, slowreg: float,
+) -> tuple[Float[Array, 'B T-1'], Normalizer]:  # fmt: skip
+    """Loss of the value on replayed trajectories; boot are the imagined returns at each step.
+
+    Steps that end an episode are left out. Returns the loss and the normaliser.
+    """
+    disc = 1 - 1 / horizon
+    weight = 1 - last
+    ret = lambda_return(last, term, rew, boot, disc, lam)
+    if update:
+        valnorm = valnorm.update(ret)
+    loss, _ = _value_loss(value, slowvalue, ret, valnorm, slowreg)
+    return weight[:, :-1] * loss, valnorm
+
+
+def _value_loss(value, slowvalue, ret, valnorm, slowreg) -> tuple[Array, Array]:
+    """Cross-entropy with the normalised return and, for stability, with the slow value."""
+    offset, scale = valnorm.offset_scale()
+    target = sg((ret - offset) / scale)
+    padded = jnp.concatenate([target, jnp.zeros_like(target[:, -1:])], 1)
+    loss = value.loss(padded) + slowreg * value.loss(sg(slowvalue.pred()))
+    return loss[:, :-1], target
+
+
+def named_losses(losses: Mapping[str, Any]) -> dict[str, Array]:
+    """Metrics `loss/KEY` of losses by key."""
+    return {f'loss/{key}': loss.mean() for key, loss in losses.items()}

@@ -1,0 +1,240 @@
+"""The recurrent state-space model: what the agent believes and how it goes on.
+
+Paper: section "World model learning" (equation 3), extended data "Sequence model": a block
+diagonal GRU for `deter` and categorical variables `stoch`. The state is a dict of
+deter (*batch, deter) and stoch (*batch, stoch, classes) one-hot, both in the compute dtype.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from embodied.jax import concat
+from embodied.jax.distributions import OneHot
+from embodied.jax.nets import BlockLinear, Layer, Linear, dense
+
+State = dict[str, Array]
+
+
+class RSSM(eqx.Module):
+    """Dynamics: posterior states from observations, prior states from imagination."""
+
+    dynin: tuple[Layer, Layer, Layer]
+    dynhid: tuple[Layer, ...]
+    dyngru: BlockLinear
+    obs: tuple[Layer, ...]
+    obslogit: Linear
+    prior: tuple[Layer, ...]
+    priorlogit: Linear
+    act_space: dict[str, Any] = eqx.field(static=True)
+    sizes: tuple[int, int, int] = eqx.field(static=True)
+    blocks: int = eqx.field(static=True)
+    unimix: float = eqx.field(static=True)
+    absolute: bool = eqx.field(static=True)
+    free_nats: float = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True)
+
+    def __init__(
+        self, key: PRNGKeyArray, act_space: Mapping[str, Any], tokens: int, dtype, *,
+        deter: int, hidden: int, stoch: int, classes: int, blocks: int, act: str, norm: str,
+        unimix: float, outscale: float, winit: str, imglayers: int, obslayers: int,
+        dynlayers: int, absolute: bool, free_nats: float,
+    ):  # fmt: skip
+        self.act_space, self.sizes = dict(act_space), (deter, stoch, classes)
+        self.blocks, self.unimix, self.dtype = blocks, unimix, dtype
+        self.absolute, self.free_nats = absolute, free_nats
+        keys = iter(jax.random.split(key, 6 + dynlayers + obslayers + imglayers))
+        opts = dict(norm=norm, act=act, winit=winit)
+
+        def stack(inp, layers):
+            return tuple(
+                dense(next(keys), hidden if i else inp, hidden, **opts) for i in range(layers)
+            )
+
+        flat, action = stoch * classes, concat.width(act_space)
+        self.dynin = tuple(dense(next(keys), n, hidden, **opts) for n in (deter, flat, action))
+        wide = deter + blocks * 3 * hidden
+        self.dynhid = tuple(
+            Layer(
+                BlockLinear(next(keys), deter if i else wide, deter, blocks, winit=winit),
+                norm, act,
+            )
+            for i in range(dynlayers)
+        )  # fmt: skip
+        self.dyngru = BlockLinear(next(keys), deter, 3 * deter, blocks, winit=winit)
+        logits = dict(winit=winit, outscale=outscale)
+        inp = tokens if absolute else deter + tokens
+        self.obs = stack(inp, obslayers)
+        inp = hidden if obslayers else inp
+        self.obslogit = Linear(next(keys), inp, (stoch, classes), **logits)
+        self.prior = stack(deter, imglayers)
+        inp = hidden if imglayers else deter
+        self.priorlogit = Linear(next(keys), inp, (stoch, classes), **logits)
+
+    def initial(self, batch: int) -> State:
+        """State before anything was seen: zeros."""
+        deter, stoch, classes = self.sizes
+        return {
+            'deter': jnp.zeros((batch, deter), self.dtype),
+            'stoch': jnp.zeros((batch, stoch, classes), self.dtype),
+        }
+
+    def observe(
+        self, state: State, tokens: Float[Array, 'b t _'], action: Mapping[str, Array],
+        is_first: Bool[Array, 'b t'], key: PRNGKeyArray,
+    ) -> tuple[State, State]:  # fmt: skip
+        """Posterior states of T steps.
+
+        `action` holds the actions before each step. Returns the last state and the states
+        with their posterior `logit`, all (B, T, …). Where a step is first, the state and
+        action before it have no influence on anything from there on.
+        """
+        # Neither tokens nor actions depend on the recurrent state: their shares of the
+        # first layers are formed for all steps at once, outside of the scan.
+        inputs = (
+            self._token_share(tokens), self._embed_action(action, is_first), is_first,
+        )  # fmt: skip
+        inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
+        keys = jax.random.split(key, tokens.shape[1])
+
+        def step(state, xs):
+            state, logit = self._observe(state, *xs)
+            return state, {**state, 'logit': logit}
+
+        state, states = jax.lax.scan(step, state, (*inputs, keys))
+        return state, jax.tree.map(lambda x: x.swapaxes(0, 1), states)
+
+    def observe_step(
+        self, state: State, token: Float[Array, 'b _'], action: Mapping[str, Array],
+        is_first: Bool[Array, 'b'], key: PRNGKeyArray,
+    ) -> State:  # fmt: skip
+        """Posterior state of one step, for acting."""
+        share, action = self._token_share(token), self._embed_action(action, is_first)
+        return self._observe(state, share, action, is_first, key)[0]
+
+    def imagine(
+        self, state: State, policy: Callable[[State, PRNGKeyArray], dict[str, Array]],
+        length: int, key: PRNGKeyArray,
+    ) -> tuple[State, dict[str, Array]]:  # fmt: skip
+        """Prior states (B, length, …) under the policy, and the actions that led to them."""
+
+        def step(state, key):
+            act_key, key = jax.random.split(key)
+            action = policy(state, act_key)
+            state = self._imagine(state, self._embed_action(action), key)
+            return state, (state, action)
+
+        _, out = jax.lax.scan(step, state, jax.random.split(key, length))
+        return jax.tree.map(lambda x: x.swapaxes(0, 1), out)
+
+    def replay(
+        self, state: State, action: Mapping[str, Array], key: PRNGKeyArray
+    ) -> State:
+        """Prior states (B, T, …) under recorded actions (B, T, …)."""
+        embedded = self._embed_action(action).swapaxes(0, 1)
+
+        def step(state, xs):
+            state = self._imagine(state, *xs)
+            return state, state
+
+        keys = jax.random.split(key, len(embedded))
+        _, states = jax.lax.scan(step, state, (embedded, keys))
+        return jax.tree.map(lambda x: x.swapaxes(0, 1), states)
+
+    def loss(self, post: State) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Losses dyn and rep (B, T) of posterior states, and the entropies of both sides.
+
+        dyn pulls the prior to the posterior and rep the other way round, each only where
+        the divergence exceeds the free nats.
+        """
+        sg = jax.lax.stop_gradient
+        prior_logit = self.prior_logit(post['deter'])
+        dyn = self._dist(sg(post['logit'])).kl(self._dist(prior_logit))
+        rep = self._dist(post['logit']).kl(self._dist(sg(prior_logit)))
+        losses = {
+            'dyn': jnp.maximum(dyn, self.free_nats), 'rep': jnp.maximum(rep, self.free_nats),
+        }  # fmt: skip
+        entropies = {
+            'dyn_ent': self._dist(prior_logit).entropy(),
+            'rep_ent': self._dist(post['logit']).entropy(),
+        }
+        return losses, entropies
+
+    def prior_logit(self, deter: Array) -> Array:
+        """Logits (*batch, stoch, classes) of stoch given deter alone."""
+        x = deter
+        for layer in self.prior:
+            x = layer(x)
+        return self.priorlogit(x)
+
+    def _observe(self, state, token_share, action, is_first, key):
+        state = jax.tree.map(lambda x: _where(is_first, 0, x), state)
+        deter = self._core(state, action)
+        x = token_share
+        if not self.absolute:
+            x = x + self._first_obs().partial(deter, 0)
+        x = self._first_obs().finish(x)
+        if self.obs:
+            x = self.obs[0].finish(x)
+            for layer in self.obs[1:]:
+                x = layer(x)
+            x = self.obslogit(x)
+        stoch = self._dist(x).sample(key).astype(self.dtype)
+        return {'deter': deter, 'stoch': stoch}, x
+
+    def _imagine(self, state, action, key):
+        deter = self._core(state, action)
+        stoch = self._dist(self.prior_logit(deter)).sample(key).astype(self.dtype)
+        return {'deter': deter, 'stoch': stoch}
+
+    def _core(self, state: State, action: Array) -> Array:
+        """Next deter from the state and the embedded action."""
+        deter, g = state['deter'], self.blocks
+        stoch = state['stoch'].reshape(*deter.shape[:-1], -1)
+        x = jnp.concatenate([self.dynin[0](deter), self.dynin[1](stoch), action], -1)
+        x = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], g, x.shape[-1]))
+        x = jnp.concatenate([deter.reshape(*deter.shape[:-1], g, -1), x], -1)
+        x = x.reshape(*x.shape[:-2], -1)
+        if not self.dynhid:
+            raise ValueError('dyn.rssm.dynlayers must be at least 1')
+        for layer in self.dynhid:
+            x = layer(x)
+        gates = self.dyngru(x).reshape(*x.shape[:-1], g, 3, -1)
+        reset, cand, update = (
+            gates[..., i, :].reshape(deter.shape) for i in range(3)
+        )
+        cand = jnp.tanh(jax.nn.sigmoid(reset) * cand)
+        update = jax.nn.sigmoid(update - 1)
+        return update * cand + (1 - update) * deter
+
+    def _embed_action(self, action: Mapping[str, Array], is_first: Array | None = None):
+        x = concat.concat(self.act_space, action, self.dtype)
+        x = x / jax.lax.stop_gradient(jnp.maximum(1, jnp.abs(x)))
+        if is_first is not None:
+            x = _where(is_first, 0, x)
+        return self.dynin[2](x)
+
+    def _first_obs(self) -> Linear:
+        return self.obs[0].linear if self.obs else self.obslogit
+
+    def _token_share(self, tokens: Array) -> Array:
+        start = 0 if self.absolute else self.sizes[0]
+        return self._first_obs().partial(tokens.astype(self.dtype), start)
+
+    def _dist(self, logit: Array) -> OneHot:
+        return OneHot(logit, self.unimix, event=1)
+
+
+def features(state: Mapping[str, Array]) -> Float[Array, '*batch feat']:
+    """Input of all heads: deter and flattened stoch."""
+    deter, stoch = state['deter'], state['stoch']
+    return jnp.concatenate([deter, stoch.reshape(*deter.shape[:-1], -1)], -1)
+
+
+def _where(cond: Array, x, y: Array) -> Array:
+    cond = cond.reshape(*cond.shape, *(1,) * (y.ndim - cond.ndim))
+    return jnp.where(cond, jnp.asarray(x, y.dtype), y)

@@ -1,0 +1,270 @@
+"""Distributions over the outputs of heads and over the latent state, all in float32.
+
+Every draw goes through `draws`, the single place where randomness enters the algorithm: the
+golden tests replace it by modes there. Methods reduce over the axes of one event: `event`
+trailing axes of independent variables are summed by loss, logp, entropy and kl.
+
+Paper: sections "World model learning" (one-hot with 1% uniform mixture, KL), "Critic
+learning" and "Reward prediction" (symexp twohot).
+"""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from . import nets
+
+f32 = jnp.float32
+sg = jax.lax.stop_gradient
+
+
+class Draws:
+    """Random draws. One instance, `draws`, serves all distributions."""
+
+    def categorical(self, key: PRNGKeyArray, logits: Array) -> Int[Array, '*batch']:
+        """Index over the last axis of logits."""
+        return jax.random.categorical(key, logits)
+
+    def normal(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        """Standard normal numbers."""
+        return jax.random.normal(key, shape, f32)
+
+
+draws = Draws()
+
+
+class Distribution(eqx.Module):
+    """What a head predicts: `pred()` is its point prediction, `loss(target)` its error."""
+
+    event: int = eqx.field(static=True, kw_only=True, default=0)
+
+    def pred(self) -> Array:
+        """Point prediction: mean or most probable value."""
+        raise NotImplementedError
+
+    def loss(self, target: Array) -> Array:
+        """Negative log-probability of the target unless said otherwise. Targets get no gradient."""
+        return -self.logp(sg(target))
+
+    def logp(self, event: Array) -> Array:
+        """Log-probability or log-density."""
+        raise NotImplementedError
+
+    def _sum(self, x: Array) -> Array:
+        return x.sum(tuple(range(-self.event, 0))) if self.event else x
+
+
+class MSE(Distribution):
+    """Squared error in the space of `squash` (identity or symlog), where `mean` lives too.
+
+    A target of -inf means "not available" and has no error.
+    """
+
+    mean: Array
+    squash: Callable = eqx.field(static=True, default=lambda x: x)
+
+    def pred(self):
+        return self.mean
+
+    def loss(self, target):
+        target = sg(target.astype(f32))
+        error = jnp.where(target == -jnp.inf, 0, self.mean - self.squash(target))
+        return self._sum(jnp.square(error))
+
+
+class Huber(Distribution):
+    """Smooth absolute error sqrt(e² + 1) - 1; predicts the mean."""
+
+    mean: Array
+
+    def pred(self):
+        return self.mean
+
+    def loss(self, target):
+        error = self.mean - sg(target.astype(f32))
+        return self._sum(jnp.sqrt(jnp.square(error) + 1) - 1)
+
+
+class Binary(Distribution):
+    """Bernoulli variable; the target of the loss may be a probability."""
+
+    logit: Array
+
+    def pred(self):
+        return self.logit > 0
+
+    def prob(self) -> Array:
+        """Probability of True."""
+        return jax.nn.sigmoid(self.logit)
+
+    def logp(self, event):
+        event = event.astype(f32)
+        yes, no = jax.nn.log_sigmoid(self.logit), jax.nn.log_sigmoid(-self.logit)
+        return self._sum(event * yes + (1 - event) * no)
+
+
+class Categorical(Distribution):
+    """Integer classes 0, 1, … over the last axis of the logits; `unimix` mixes in uniform."""
+
+    logits: Float[Array, '*batch classes']
+
+    def __init__(self, logits: Array, unimix: float = 0.0, event: int = 0):
+        self.event = event
+        self.logits = _mix(logits.astype(f32), unimix)
+
+    def pred(self):
+        return jnp.argmax(self.logits, -1).astype(jnp.int32)
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, '*batch']:
+        return draws.categorical(key, self.logits).astype(jnp.int32)
+
+    def logp(self, event):
+        onehot = jax.nn.one_hot(event, self.logits.shape[-1], dtype=f32)
+        return self._sum((jax.nn.log_softmax(self.logits) * onehot).sum(-1))
+
+    def entropy(self) -> Array:
+        logprob = jax.nn.log_softmax(self.logits)
+        return self._sum(-(jnp.exp(logprob) * logprob).sum(-1))
+
+    def entropy_bounds(self) -> tuple[float, float]:
+        """Least and greatest entropy of one event."""
+        shape = self.logits.shape
+        variables = math.prod(shape[len(shape) - 1 - self.event : -1])
+        return 0.0, variables * math.log(shape[-1])
+
+
+class OneHot(Distribution):
+    """One-hot vectors whose samples carry the straight-through gradient of the probabilities."""
+
+    logits: Float[Array, '*batch classes']
+
+    def __init__(self, logits: Array, unimix: float = 0.0, event: int = 0):
+        self.event = event
+        self.logits = _mix(logits.astype(f32), unimix)
+
+    def pred(self):
+        return self._onehot(jnp.argmax(self.logits, -1))
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, '*batch classes']:
+        return self._onehot(draws.categorical(key, self.logits))
+
+    def logp(self, event):
+        return self._sum((jax.nn.log_softmax(self.logits) * event).sum(-1))
+
+    def entropy(self) -> Array:
+        return Categorical(self.logits, event=self.event).entropy()
+
+    def entropy_bounds(self) -> tuple[float, float]:
+        """Least and greatest entropy of one event."""
+        return Categorical(self.logits, event=self.event).entropy_bounds()
+
+    def kl(self, other: 'OneHot') -> Array:
+        """KL divergence from the other distribution to this one, in nats."""
+        mine, theirs = jax.nn.log_softmax(self.logits), jax.nn.log_softmax(other.logits)
+        return self._sum((jnp.exp(mine) * (mine - theirs)).sum(-1))
+
+    def _onehot(self, index: Array) -> Array:
+        probs = jax.nn.softmax(self.logits)
+        onehot = jax.nn.one_hot(index, self.logits.shape[-1], dtype=f32)
+        return sg(onehot) + (probs - sg(probs))
+
+
+class Normal(Distribution):
+    """Independent normal variables. `bounds` are the least and greatest std a head can give."""
+
+    mean: Array
+    std: Array
+    bounds: tuple[float, float] | None = eqx.field(static=True, default=None)
+
+    def pred(self):
+        return self.mean
+
+    def sample(self, key: PRNGKeyArray) -> Array:
+        return self.mean + self.std * draws.normal(key, self.mean.shape)
+
+    def logp(self, event):
+        error = (event.astype(f32) - self.mean) / self.std
+        return self._sum(-0.5 * (jnp.square(error) + jnp.log(2 * jnp.pi)) - jnp.log(self.std))
+
+    def entropy(self) -> Array:
+        return self._sum(self._entropy(self.std))
+
+    def entropy_bounds(self) -> tuple[Array, Array] | None:
+        """Entropy of one event at the least and greatest std; None if std is unbounded."""
+        if self.bounds is None:
+            return None
+        shape = self.mean.shape[self.mean.ndim - self.event :]
+        low, high = (self._entropy(jnp.full(shape, std)).sum() for std in self.bounds)
+        return low, high
+
+    def kl(self, other: 'Normal') -> Array:
+        """KL divergence from the other distribution to this one, in nats."""
+        ratio = jnp.square(self.std / other.std)
+        shift = jnp.square((other.mean - self.mean) / other.std)
+        return self._sum(0.5 * (ratio + shift - 1 - jnp.log(ratio)))
+
+    def _entropy(self, std: Array) -> Array:
+        return 0.5 * jnp.log(2 * jnp.pi * jnp.square(std)) + 0.5
+
+
+class TwoHot(Distribution):
+    """Distribution over fixed bins, trained on the two bins that enclose the target.
+
+    The prediction is the mean, summed from the outside in with each positive bin next to its
+    negative partner, so that uniform logits give exactly 0.
+    """
+
+    logits: Float[Array, '*batch bins']
+    bins: Float[Array, 'bins']
+
+    def pred(self):
+        probs = jax.nn.softmax(self.logits)
+        weighted = probs * nets.along(self.bins, probs)
+        half = self.logits.shape[-1] // 2
+        low, high = weighted[..., :half], weighted[..., -half:]
+        pairs = (low[..., ::-1] + high).sum(-1)
+        middle = weighted[..., half : self.logits.shape[-1] - half].sum(-1)
+        return middle + pairs
+
+    def loss(self, target):
+        weights = twohot(sg(target.astype(f32)), self.bins)
+        return self._sum(-(weights * jax.nn.log_softmax(self.logits)).sum(-1))
+
+
+def symexp_bins(count: int) -> Float[Array, 'bins']:
+    """Bins symexp(-20) … symexp(20), exactly symmetric around 0 (which even counts skip)."""
+    if count % 2:
+        half = nets.symexp(jnp.linspace(-20, 0, (count - 1) // 2 + 1, dtype=f32))
+        return jnp.concatenate([half, -half[:-1][::-1]])
+    half = nets.symexp(jnp.linspace(-20, 0, count // 2, dtype=f32))
+    return jnp.concatenate([half, -half[::-1]])
+
+
+def twohot(target: Float[Array, '*batch'], bins: Float[Array, 'bins']) -> Array:
+    """Weights (*batch, bins) of the two bins around each target, by closeness, summing to 1.
+
+    Targets beyond the ends put all weight on the end bin.
+    """
+    count = len(bins)
+    edges = nets.along(bins, target[..., None])
+    below = jnp.clip((edges <= target[..., None]).sum(-1) - 1, 0, count - 1)
+    above = jnp.clip(count - (edges > target[..., None]).sum(-1), 0, count - 1)
+    same = below == above
+    to_below = jnp.where(same, 1, jnp.abs(bins[below] - target))
+    to_above = jnp.where(same, 1, jnp.abs(bins[above] - target))
+    total = to_below + to_above
+    return (
+        jax.nn.one_hot(below, count) * (to_above / total)[..., None]
+        + jax.nn.one_hot(above, count) * (to_below / total)[..., None]
+    )
+
+
+def _mix(logits: Array, unimix: float) -> Array:
+    if not unimix:
+        return logits
+    probs = (1 - unimix) * jax.nn.softmax(logits) + unimix / logits.shape[-1]
+    return jnp.log(probs)

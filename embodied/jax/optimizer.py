@@ -1,0 +1,203 @@
+"""LaProp with adaptive gradient clipping (paper, section "Optimizer"), on optax.
+
+Order of one update: clip per tensor, RMS scaling, momentum, optional weight decay, learning
+rate. Tensors are treated one by one: the unit of the clipping is a whole parameter.
+"""
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from . import names
+
+f32 = jnp.float32
+
+
+def clip_by_agc(clip: float, pmin: float = 1e-3) -> optax.GradientTransformation:
+    """Scale each gradient to a norm of at most `clip` times that of its parameter.
+
+    Parameters of a norm below `pmin` count as `pmin`. clip = 0 turns it off.
+    """
+
+    def shrink(update, param):
+        limit = clip * jnp.maximum(pmin, jnp.linalg.norm(param.ravel()))
+        return update / jnp.maximum(1.0, jnp.linalg.norm(update.ravel()) / limit)
+
+    def update(updates, state, params=None):
+        return (jax.tree.map(shrink, updates, params) if clip else updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+class RmsState(NamedTuple):
+    """Number of updates and running mean of squared gradients."""
+
+    count: Int[Array, '']
+    nu: Any
+
+
+def scale_by_rms(beta: float, eps: float) -> optax.GradientTransformation:
+    """Divide by the root of the debiased mean square; eps is added after the root."""
+
+    def init(params):
+        return RmsState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params))
+
+    def update(updates, state, params=None):
+        count = state.count + 1
+        nu = jax.tree.map(lambda v, u: beta * v + (1 - beta) * u * u, state.nu, updates)
+        weight = 1 - beta ** count.astype(f32)
+        updates = jax.tree.map(lambda u, v: u / (jnp.sqrt(v / weight) + eps), updates, nu)
+        return updates, RmsState(count, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+class MomentumState(NamedTuple):
+    """Number of updates and running mean of scaled gradients."""
+
+    count: Int[Array, '']
+    mu: Any
+
+
+def scale_by_momentum(beta: float, nesterov: bool = False) -> optax.GradientTransformation:
+    """Replace updates by their debiased running mean; nesterov looks one step ahead."""
+
+    def init(params):
+        return MomentumState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params))
+
+    def blend(mean, update):
+        return beta * mean + (1 - beta) * update
+
+    def update(updates, state, params=None):
+        count = state.count + 1
+        mu = jax.tree.map(blend, state.mu, updates)
+        ahead = jax.tree.map(blend, mu, updates) if nesterov else mu
+        weight = 1 - beta ** count.astype(f32)
+        return jax.tree.map(lambda m: m / weight, ahead), MomentumState(count, mu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def schedule(lr: float, kind: str, warmup: int, anneal: int) -> optax.Schedule:
+    """Learning rate: linear from 0 over `warmup` steps, then const, or linear or cosine
+    to a tenth over the next anneal - warmup steps.
+    """
+    span = anneal - warmup
+    if kind != 'const' and span <= 0:
+        raise ValueError(f'schedule {kind} needs anneal > warmup, found {anneal} and {warmup}')
+    after = {
+        'const': lambda: optax.constant_schedule(lr),
+        'linear': lambda: optax.linear_schedule(lr, 0.1 * lr, span),
+        'cosine': lambda: optax.cosine_decay_schedule(lr, span, 0.1),
+    }
+    if kind not in after:
+        raise ValueError(f'Unknown schedule {kind!r}, expected one of {", ".join(after)}')
+    if not warmup:
+        return after[kind]()
+    ramp = optax.linear_schedule(0.0, lr, warmup)
+    return optax.join_schedules([ramp, after[kind]()], [warmup])
+
+
+class LossScale(eqx.Module):
+    """Dynamic loss scaling for float16: halve on overflow, double after 1000 good steps."""
+
+    scale: Float[Array, '']
+    good: Int[Array, '']
+
+    def __init__(self):
+        self.scale = jnp.full((), 1e4, f32)
+        self.good = jnp.zeros((), jnp.int32)
+
+    def update(self, finite: Array) -> 'LossScale':
+        """The scale after a step whose gradients were finite or not."""
+        grow = finite & (self.good >= 999)
+        scale = jnp.where(finite, jnp.where(grow, 2 * self.scale, self.scale), self.scale / 2)
+        good = jnp.where(finite & ~grow, self.good + 1, 0)
+        scale = jnp.clip(scale, 1e-4, 1e5)
+        return eqx.tree_at(lambda s: (s.scale, s.good), self, (scale, good))
+
+
+class Optimizer(eqx.Module):
+    """Updates a tree of parameters; its arrays are the moments and counts.
+
+    `step` counts updates that changed the parameters.
+    """
+
+    step: Int[Array, '']
+    state: Any
+    scaling: LossScale | None
+    transform: optax.GradientTransformation = eqx.field(static=True)
+
+    def __init__(
+        self, params, *, lr=4e-5, agc=0.3, eps=1e-20, beta1=0.9, beta2=0.999, momentum=True,
+        nesterov=False, wd=0.0, wdregex=r'/kernel$', schedule='const', warmup=1000, anneal=0,
+        loss_scaling=False,
+    ):  # fmt: skip
+        parts = [('agc', clip_by_agc(agc)), ('rms', scale_by_rms(beta2, eps))]
+        if momentum:
+            parts.append(('momentum', scale_by_momentum(beta1, nesterov)))
+        if wd:
+            decayed = [bool(re.search(wdregex, name)) for name in names.flatten(params)]
+            mask = jax.tree.unflatten(jax.tree.structure(params), decayed)
+            parts.append(('wd', optax.add_decayed_weights(wd, mask)))
+        rate = _schedule(lr, schedule, warmup, anneal)
+        parts.append(('lr', optax.scale_by_learning_rate(rate)))
+        self.transform = optax.named_chain(*parts)
+        self.state = self.transform.init(params)
+        self.step = jnp.zeros((), jnp.int32)
+        self.scaling = LossScale() if loss_scaling else None
+
+    def update(self, lossfn, params) -> tuple['Optimizer', Any, Array, Any, dict[str, Array]]:
+        """One update by the gradient of `lossfn(params) -> (loss, aux)`.
+
+        Returns the optimizer, the parameters, the loss, aux and metrics (see the names in
+        the last lines). With loss scaling, a step with an overflow changes nothing but the
+        scale.
+        """
+        scale = self.scaling.scale if self.scaling else 1.0
+        scaled = lambda p: (lambda out: (out[0] * scale, out))(lossfn(p))
+        grads, (loss, aux) = jax.grad(scaled, has_aux=True)(params)
+        if self.scaling:
+            grads = jax.tree.map(lambda g: g / scale, grads)
+        updates, state = self.transform.update(grads, self.state, params)
+        moved = optax.apply_updates(params, updates)
+        step, scaling, metrics = self.step + 1, self.scaling, {}
+        if self.scaling:
+            norm = global_norm(grads)
+            finite = jnp.isfinite(norm) & jnp.isfinite(loss)
+            keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+            moved, state, step = keep((moved, state, step), (params, self.state, self.step))
+            scaling = self.scaling.update(finite)
+            metrics = {'grad_scale': scaling.scale, 'grad_overflow': (~finite).astype(f32)}
+        opt = eqx.tree_at(
+            lambda o: (o.step, o.state, o.scaling), self, (step, state, scaling),
+            is_leaf=lambda x: x is None,
+        )  # fmt: skip
+        metrics |= {
+            'loss': loss,
+            'updates': step,
+            'grad_norm': global_norm(grads),
+            'grad_rms': _rms(grads),
+            'update_rms': _rms(updates),
+            'param_rms': _rms(moved),
+            'param_count': jnp.array(sum(x.size for x in jax.tree.leaves(params)), f32),
+        }
+        return opt, moved, loss, aux, metrics
+
+
+_schedule = schedule
+
+
+def global_norm(tree: Any) -> Array:
+    """Euclidean norm of all arrays of a tree together."""
+    return jnp.sqrt(sum(jnp.square(x).sum() for x in jax.tree.leaves(tree)))
+
+
+def _rms(tree) -> Array:
+    return global_norm(tree) / math.sqrt(sum(x.size for x in jax.tree.leaves(tree)))

@@ -1,0 +1,253 @@
+"""Runs a set of pure functions as an agent: keeps its state on the devices, compiles its
+steps, feeds batches, copies parameters from the learner to the policy, saves and loads.
+
+The functions come as an object with obs_space, act_space, ext_space; init(key),
+policy_view(state), init_policy / init_train / init_report(batch), policy(view, carry, obs,
+key), train(state, carry, data, key) and report(state, carry, data, key). The state is a tree
+of modules; outside of compiled steps it is the flat dict of `names`.
+"""
+
+import re
+import threading
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from embodied.core.base import Agent, Stream
+from embodied.core.errors import UserError
+
+from . import names, sharding
+from .feed import DeviceFeed
+from .setup import pick
+
+Flat = dict[str, jax.Array]
+
+
+class Runtime(Agent):
+    """An `embodied.Agent` of pure functions.
+
+    `config` holds seed, batch_size and the section jax. Carries and states stay on the
+    devices; actions, outputs and metrics come back as numpy.
+    """
+
+    def __init__(self, model: Any, config: Any):
+        super().__init__(model.obs_space, model.act_space, config)
+        self.model = model
+        self.spaces = {**model.obs_space, **model.act_space, **model.ext_space}
+        jaxcfg = config.jax
+        train = pick(jaxcfg.train_devices, 'jax.train_devices')
+        policy = pick(jaxcfg.policy_devices, 'jax.policy_devices')
+        self.train_mesh = sharding.make_mesh(train, jaxcfg.train_mesh, 'jax.train_mesh')
+        self.policy_mesh = sharding.make_mesh(policy, jaxcfg.policy_mesh, 'jax.policy_mesh')
+        ways = sharding.parts(self.train_mesh)
+        if config.batch_size % ways:
+            raise UserError(
+                f'--batch_size {config.batch_size} does not divide over {ways} devices '
+                '(--jax.train_devices, --jax.train_mesh)'
+            )
+        self.counters = {'updates': 0, 'batches': 0, 'actions': 0}
+        self.lock = threading.Lock()
+        init = lambda: model.init(jax.random.key(config.seed))
+        self.template = eqx.filter_eval_shape(init)
+        self.view_template = model.policy_view(self.template)
+        flat_init = jax.jit(
+            lambda: names.flatten(init()), out_shardings=sharding.replicated(self.train_mesh)
+        )
+        self.state: Flat = flat_init()
+        self.view_names = tuple(names.flatten(self.view_template))
+        self._compiled: dict[tuple, Any] = {}
+        self._copy = jax.jit(
+            lambda flat: {k: jnp.copy(v) for k, v in flat.items()},
+            out_shardings=sharding.replicated(self.train_mesh),
+        )
+        self.view: Flat = {}
+        self._sync()
+
+    # ---- acting
+
+    def init_policy(self, batch: int) -> Any:
+        """Carry of `batch` environments before their first step."""
+        return jax.device_put(
+            self.model.init_policy(batch), sharding.batch_sharding(self.policy_mesh, batch)
+        )
+
+    def policy(self, carry: Any, obs: dict, mode: str = 'train') -> tuple[Any, dict, dict]:
+        """Act for a batch of observations. The mode changes nothing in the distribution.
+
+        Raises FloatingPointError naming the first output that is not finite.
+        """
+        del mode
+        obs = {k: obs[k] for k in self.obs_space}
+        batch = len(obs['is_first'])
+        with self.lock:
+            count = self.counters['actions']
+            self.counters['actions'] += 1
+            view = self.view
+        obs = jax.device_put(obs, sharding.batch_sharding(self.policy_mesh, batch))
+        args = (view, carry, obs, self._seeds(count, 'policy'))
+        carry, act, out, finite = self._step('policy', self._policy, args)(*args)
+        act, out, finite = jax.device_get((act, out, finite))
+        for name, good in finite.items():
+            if not good:
+                raise FloatingPointError(f'Policy output {name!r} is not finite')
+        return carry, act, out
+
+    # ---- learning
+
+    def init_train(self, batch: int) -> Any:
+        """Carry of `batch` sequences; compiles the training step for the configured batch."""
+        return self._init_learning(self.model.init_train, batch)
+
+    def init_report(self, batch: int) -> Any:
+        """Carry of `batch` sequences for reports."""
+        return self._init_learning(self.model.init_report, batch)
+
+    def train(self, carry: Any, data: dict) -> tuple[Any, dict, dict]:
+        """One update on a batch of `stream`, or of numpy arrays (B, T, …)."""
+        data = self.put(data)
+        with self.lock:
+            count = self.counters['batches']
+            self.counters['batches'] += 1
+        args = (self.state, carry, data, self._seeds(count, 'train'))
+        self.state, carry, out, metrics = self._step('train', self._train, args)(*args)
+        self._sync()
+        self.counters['updates'] += 1
+        out, metrics = jax.device_get((out, metrics))
+        return carry, out, metrics
+
+    def report(self, carry: Any, data: dict) -> tuple[Any, dict]:
+        """Metrics of a batch. Changes neither the state nor the randomness of training."""
+        data = self.put(data)
+        args = (self.state, carry, data, self._seeds(self.counters['batches'], 'report'))
+        carry, metrics = self._step('report', self._report, args)(*args)
+        return carry, jax.device_get(metrics)
+
+    def stream(self, stream: Stream) -> Stream:
+        """The stream with its batches on the training devices, one batch ahead."""
+        return DeviceFeed(stream, self.put)
+
+    def put(self, data: dict) -> dict[str, jax.Array]:
+        """A batch on the training devices; keys that are in no space are left out."""
+        missing = [k for k in self.spaces if k not in data]
+        if missing:
+            raise KeyError(f'A batch lacks {missing}; it holds {sorted(data)}')
+        data = {k: data[k] for k in self.spaces}
+        return jax.device_put(data, sharding.split_batch(self.train_mesh))
+
+    # ---- checkpoints
+
+    def save(self) -> dict:
+        """Arrays of the state by name, and counters."""
+        with self.lock:
+            return {'params': jax.device_get(self.state), 'counters': dict(self.counters)}
+
+    def load(self, data: dict, regex: str | None = None) -> None:
+        """Take over the arrays of `save`; all of them, or only names that match `regex`.
+
+        With a regex the rest keeps its values and the counters stay. Raises UserError with
+        the names and shapes that differ.
+        """
+        params, own = data['params'], self.state
+        if regex is not None:
+            try:
+                params = {k: v for k, v in params.items() if re.fullmatch(regex, k)}
+            except re.error as error:
+                raise UserError(f'Broken regular expression {regex!r}: {error}') from error
+            print(f'Loading {len(params)} of {len(own)} parameters by regex {regex!r}')
+        self._check_fit(params, strict=regex is None)
+        place = sharding.replicated(self.train_mesh)
+        loaded = {k: jax.device_put(np.asarray(v), place) for k, v in params.items()}
+        # A buffer that the host still holds must not be donated to a training step.
+        loaded = self._copy(loaded)
+        with self.lock:
+            self.state = {**own, **loaded}
+            if regex is None:
+                self.counters = {k: int(v) for k, v in data['counters'].items()}
+        self._sync()
+
+    def param_counts(self) -> dict[str, int]:
+        """Number of trained parameters by module."""
+        counts: dict[str, int] = {}
+        for name, array in names.flatten(self.template.model).items():
+            module = name.split('/')[0]
+            counts[module] = counts.get(module, 0) + int(np.prod(array.shape))
+        return counts
+
+    # ---- the pure functions between flat dicts
+
+    def _policy(self, flat, carry, obs, seeds):
+        view = names.unflatten(self.view_template, flat)
+        return self.model.policy(view, carry, obs, _key(seeds))
+
+    def _train(self, flat, carry, data, seeds):
+        state = names.unflatten(self.template, flat)
+        state, carry, out, metrics = self.model.train(state, carry, data, _key(seeds))
+        return names.flatten(state), carry, out, metrics
+
+    def _report(self, flat, carry, data, seeds):
+        state = names.unflatten(self.template, flat)
+        return self.model.report(state, carry, data, _key(seeds))
+
+    def _step(self, name: str, fn: Any, args: tuple) -> Any:
+        """The compiled function for arguments of these shapes; compiled at first use."""
+        key = (name, *(x.shape for x in jax.tree.leaves(args[1:])))
+        if key not in self._compiled:
+            mesh = self.policy_mesh if name == 'policy' else self.train_mesh
+            whole = sharding.replicated(mesh)
+            batch = jax.tree.leaves(args[2])[0].sharding
+            outs = {
+                'policy': (batch, batch, batch, whole),
+                'train': (whole, batch, batch, whole),
+                'report': (batch, whole),
+            }[name]
+            jitted = jax.jit(
+                fn, in_shardings=(whole, batch, batch, whole), out_shardings=outs,
+                donate_argnums={'policy': (1,), 'train': (0, 1), 'report': ()}[name],
+            )  # fmt: skip
+            jit = not jax.config.jax_disable_jit
+            self._compiled[key] = jitted.lower(*args).compile() if jit else jitted
+        return self._compiled[key]
+
+    def _init_learning(self, init: Any, batch: int) -> Any:
+        return jax.device_put(init(batch), sharding.split_batch(self.train_mesh))
+
+    def _seeds(self, count: int, purpose: str) -> np.ndarray:
+        """What the key of one call is made of: seed, purpose, number of the call."""
+        purposes = {'policy': 1, 'train': 2, 'report': 3}
+        return np.array([self.config.seed, purposes[purpose], count], np.uint32)
+
+    def _sync(self) -> None:
+        """Hand the current parameters to the policy, as copies: training donates its own."""
+        view = self._copy({k: self.state[k] for k in self.view_names})
+        view = jax.device_put(view, sharding.replicated(self.policy_mesh))
+        with self.lock:
+            self.view = view
+
+    def _check_fit(self, params: dict, strict: bool) -> None:
+        own = self.state
+        wrong = [
+            f'{k}: {_shape(params[k])} in the file, {_shape(own[k])} here'
+            for k in own
+            if k in params and np.shape(params[k]) != own[k].shape
+        ]
+        wrong += [f'{k}: only in the file' for k in params if k not in own]
+        if strict:
+            wrong += [f'{k}: missing in the file' for k in own if k not in params]
+        if wrong:
+            more = f' (and {len(wrong) - 3} more)' if len(wrong) > 3 else ''
+            raise UserError(
+                'The checkpoint does not fit the model of this config: '
+                + '; '.join(wrong[:3]) + more
+            )  # fmt: skip
+
+
+def _key(seeds: jax.Array) -> jax.Array:
+    key = jax.random.key(seeds[0])
+    return jax.random.fold_in(jax.random.fold_in(key, seeds[1]), seeds[2])
+
+
+def _shape(x: Any) -> str:
+    return str(tuple(np.shape(x)))

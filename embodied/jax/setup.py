@@ -1,0 +1,80 @@
+"""Settings of JAX that must be made before it is first used: platform, devices, cache."""
+
+import os
+from pathlib import Path
+
+import jax
+
+from embodied.core.errors import UserError
+
+PLATFORMS = ('auto', 'cpu', 'gpu', 'cuda', 'tpu')
+
+
+def setup(config) -> None:
+    """Apply section `jax` of the configuration, and find the devices.
+
+    Raises UserError if the platform or a number of devices is asked for and missing.
+    """
+    if config.platform not in PLATFORMS:
+        raise UserError(
+            f'Unknown platform {config.platform!r}, expected one of {", ".join(PLATFORMS)} '
+            '(--jax.platform)'
+        )
+    if config.mock_devices:
+        _xla_flag(f'--xla_force_host_platform_device_count={config.mock_devices}')
+    if config.debug:
+        _xla_flag('--xla_backend_optimization_level=0')
+        _xla_flag('--xla_llvm_disable_expensive_passes=true')
+    if not config.prealloc:
+        os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+    if config.platform != 'auto':
+        jax.config.update('jax_platforms', config.platform)
+    if not config.jit:
+        jax.config.update('jax_disable_jit', True)
+    if config.compilation_cache:
+        _cache(Path(config.compilation_cache).expanduser())
+    if config.coordinator_address:
+        jax.distributed.initialize(config.coordinator_address)
+    found = devices(config.platform)
+    if config.expect_devices and len(found) != config.expect_devices:
+        raise UserError(
+            f'Found {len(found)} devices ({found[0].platform}), expected '
+            f'{config.expect_devices} (--jax.expect_devices)'
+        )
+    if config.platform == 'auto' and found[0].platform == 'cpu':
+        print('No accelerator found: running on the CPU (--jax.platform)')
+
+
+def devices(platform: str = 'auto') -> list[jax.Device]:
+    """All devices of the platform in use. Raises UserError if there are none."""
+    try:
+        return jax.devices()
+    except RuntimeError as error:
+        raise UserError(
+            f'JAX finds no device of platform {platform!r}; try --jax.platform cpu, or '
+            'install the JAX build for your accelerator'
+        ) from error
+
+
+def pick(indices, flag: str) -> list[jax.Device]:
+    """Devices by index. Raises UserError for one that does not exist."""
+    found = devices()
+    missing = [i for i in indices if not 0 <= i < len(found)]
+    if missing or not len(indices):
+        raise UserError(
+            f'Device indices {list(indices)} asked for, but JAX finds {len(found)} '
+            f'({found[0].platform}); change --{flag}'
+        )
+    return [found[i] for i in indices]
+
+
+def _xla_flag(flag: str) -> None:
+    flags = os.environ.get('XLA_FLAGS', '').split()
+    name = flag.split('=')[0]
+    os.environ['XLA_FLAGS'] = ' '.join([f for f in flags if f.split('=')[0] != name] + [flag])
+
+
+def _cache(folder: Path) -> None:
+    jax.config.update('jax_compilation_cache_dir', str(folder))
+    # Small programs are cached too: a start compiles a few dozen of them.
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)

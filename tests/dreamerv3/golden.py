@@ -1,0 +1,111 @@
+"""The recorded figures of tests/golden as objects: spaces, config, batches, parameters.
+
+The reference names and stores some things in another way (see tests/golden/README.md): its
+latents are one-hot float32, and its parameters carry their own names.
+"""
+
+import functools
+import json
+import pathlib
+
+import elements
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dreamerv3 import config as configlib
+from dreamerv3 import reference
+from dreamerv3.agent import Dreamer
+from embodied.jax import distributions, names
+
+FOLDER = pathlib.Path(__file__).parent.parent / 'golden'
+FILES = ('vector_cont', 'options', 'image_disc', 'strided', 'mixed')
+
+
+class Modes(distributions.Draws):
+    """Draws replaced by modes, as in the recording."""
+
+    def categorical(self, key, logits):
+        return jnp.argmax(logits, -1)
+
+    def normal(self, key, shape):
+        return jnp.full(shape, 0.5, jnp.float32)
+
+
+class Golden:
+    """One recorded file."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.data = dict(np.load(FOLDER / f'{name}.npz'))
+        self.meta = json.loads(str(self.data.pop('meta')))
+        self.obs_space, self.act_space = spaces(self.meta['kind'])
+        self.config = agent_config(self.meta['overrides'])
+        self.dreamer = Dreamer(self.obs_space, self.act_space, self.config)
+        self.decay = self.config.opt.wd > 0
+
+    def part(self, prefix: str) -> dict[str, np.ndarray]:
+        """Entries below a prefix, by the rest of their names."""
+        cut = len(prefix) + 1
+        return {k[cut:]: v for k, v in self.data.items() if k.startswith(prefix + '/')}
+
+    def state(self, prefix: str):
+        """Training state with the recorded parameters, by our names."""
+        flat = {reference.from_reference(k): v for k, v in self.part(prefix).items()}
+        return names.unflatten(self.template, {k: jnp.asarray(v) for k, v in flat.items()})
+
+    @functools.cached_property
+    def template(self):
+        return jax.eval_shape(self.dreamer.init, jax.random.key(0))
+
+    def batch(self, prefix: str) -> dict[str, np.ndarray]:
+        """A recorded batch with the latents as our replay stores them."""
+        data = self.part(prefix)
+        if 'dyn/stoch' in data:
+            data['dyn/stoch'] = data['dyn/stoch'].argmax(-1).astype(np.uint8)
+        return data
+
+
+def spaces(kind: str) -> tuple[dict, dict]:
+    """Observation and action spaces of a recorded file."""
+    space = elements.Space
+    obs = {
+        'vector_cont': {
+            'position': space(np.float32, 5),
+            'velocity': space(np.float32, 3),
+            'height': space(np.float32),
+        },
+        'image_disc': {'image': space(np.uint8, (64, 64, 3))},
+        'mixed': {
+            'image': space(np.uint8, (64, 64, 3)),
+            'vector': space(np.float32, 7),
+            'token': space(np.int32, (), 0, 256),
+            'float2d': space(np.float32, (4, 5)),
+            'int2d': space(np.int32, (2, 3), 0, 4),
+        },
+    }[kind]
+    obs |= {
+        'reward': space(np.float32),
+        'is_first': space(bool),
+        'is_last': space(bool),
+        'is_terminal': space(bool),
+    }
+    act = {
+        'vector_cont': {'action': space(np.float32, 4, -1, 1)},
+        'image_disc': {'action': space(np.int32, (), 0, 17)},
+        'mixed': {
+            'act_disc': space(np.int32, (), 0, 5),
+            'act_cont': space(np.float32, 6, -1, 1),
+        },
+    }[kind]
+    return obs, act
+
+
+def agent_config(overrides: dict, blocks=()) -> elements.Config:
+    """What the agent gets, in float32, for overrides of the whole configuration."""
+    config = configlib.load(blocks, {'jax.compute_dtype': 'float32', **overrides})
+    return elements.Config(
+        **config.agent, jax=config.jax, seed=config.seed, batch_size=config.batch_size,
+        batch_length=config.batch_length, report_length=config.report_length,
+        replay_context=config.replay_context, replay_priority=False,
+    )  # fmt: skip
