@@ -1,0 +1,210 @@
+"""The checkpoints of a run: complete or absent, the last one always there.
+
+    DIRECTORY/latest                    name of the newest checkpoint
+    DIRECTORY/20261129T142956F764654/   one checkpoint (see snapshot.py), named by its time
+
+A checkpoint is written under a temporary name, synced, read back and then renamed. Old ones
+go only after that. Whatever else lies in the directory is neither counted nor touched.
+Loading runs no code from the files: there are only arrays and JSON in them.
+"""
+
+import datetime
+import itertools
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+from . import snapshot
+from .errors import UserError
+
+STAMP = '%Y%m%dT%H%M%SF%f'
+TEMPORARY = re.compile(r'\.\d{8}T\d{6}F\d{6}\.tmp')
+INSTANT = datetime.timedelta(microseconds=1)
+
+
+class Checkpoint:
+    """The checkpoints in one directory.
+
+    `parts` maps names to objects with `save() -> data` and `load(data)`; data are nested
+    dicts, lists and tuples of arrays, numbers, strings, bytes and None. `keep`: how many
+    checkpoints remain after a save.
+    """
+
+    def __init__(self, directory: str | pathlib.Path, keep: int = 1):
+        if keep < 1:
+            raise UserError(f'Cannot keep {keep} checkpoints; expected at least 1 (run.keep).')
+        self.directory = pathlib.Path(directory).expanduser()
+        self.keep = keep
+        self.parts: dict[str, Any] = {}
+
+    def exists(self) -> bool:
+        """Return whether there is something that `load` would load or complain about."""
+        return bool(_folders(self.directory)) or _stray(self.directory) is not None
+
+    def save(self) -> pathlib.Path:
+        """Write all parts as a new checkpoint and return its folder.
+
+        Raises OSError when the disk does not take it; the previous checkpoint then stays and
+        nothing of the new one is left.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(self.directory)
+        stamp = _new_stamp(self.directory)
+        temporary = self.directory / f'.{stamp}.tmp'
+        try:
+            snapshot.write(temporary, {name: part.save() for name, part in self.parts.items()})
+            snapshot.verify(temporary)
+            folder = temporary.rename(self.directory / stamp)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        snapshot.sync_folder(self.directory)
+        _point(self.directory, stamp)
+        for old in _folders(self.directory)[self.keep :]:
+            _remove(old)
+        return folder
+
+    def load(
+        self,
+        path: str | pathlib.Path | None = None,
+        names: Iterable[str] | None = None,
+    ) -> pathlib.Path:
+        """Load the parts, or those in `names`, and return the folder they came from.
+
+        path: where `find` looks; by default the own directory. A damaged newest checkpoint
+        falls back to the previous complete one with a warning. Raises UserError if none
+        serves; nothing has been loaded then.
+        """
+        names = list(self.parts) if names is None else list(names)
+        folder, data = _read_first(find(path or self.directory), names)
+        for name in names:
+            self.parts[name].load(data[name])
+        return folder
+
+
+def read(path: str | pathlib.Path, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return part name -> data (of the parts in `names`) from where `find` looks.
+
+    A damaged newest checkpoint falls back to the previous complete one with a warning.
+    Raises UserError if there is no checkpoint, or none that holds the names.
+    """
+    return _read_first(find(path), names)[1]
+
+
+def find(path: str | pathlib.Path) -> list[pathlib.Path]:
+    """Return the checkpoint folders that `path` stands for, the one to use first.
+
+    path: a run folder, its `ckpt` folder (or `ckpt/agent`, for runs in several processes) or
+    a checkpoint itself. Raises UserError if there is none.
+    """
+    if not str(path):
+        raise UserError('No checkpoint given; expected a run folder (run.from_checkpoint).')
+    path = pathlib.Path(path).expanduser()
+    if snapshot.manifest(path):
+        return [path]
+    places = (path, path / 'ckpt', path / 'ckpt' / 'agent', path / 'agent')
+    for place in places:
+        if folders := _order_of_use(place):
+            return folders
+    if strays := [x for x in map(_stray, places) if x]:
+        raise UserError(
+            f'{strays[0]} is not a complete checkpoint of this package; choose another folder, '
+            f'or move {strays[0].parent} away to start anew.'
+        )
+    raise UserError(
+        f'No checkpoint in {path}; expected a run folder, its ckpt folder or a checkpoint '
+        '(run.from_checkpoint).'
+    )
+
+
+def _read_first(
+    folders: list[pathlib.Path], names: Iterable[str] | None
+) -> tuple[pathlib.Path, dict[str, Any]]:
+    for folder, previous in itertools.pairwise(folders):
+        try:
+            return folder, snapshot.read(folder, names)
+        except snapshot.Damaged as error:
+            print(f'Warning: {error} Trying the previous one, {previous.name}.', flush=True)
+    return folders[-1], snapshot.read(folders[-1], names)
+
+
+def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Return the checkpoints of a directory, newest first."""
+    if not directory.is_dir():
+        return []
+    own = [x for x in directory.iterdir() if _time(x.name) and snapshot.manifest(x)]
+    return sorted(own, key=lambda x: x.name, reverse=True)
+
+
+def _order_of_use(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Return the checkpoint that `latest` names, then the others, newest first."""
+    folders = _folders(directory)
+    latest = _latest(directory)
+    if folders and latest not in [x.name for x in folders]:
+        print(
+            f'Warning: {directory / "latest"} names no complete checkpoint: {latest!r}.',
+            flush=True,
+        )
+    return sorted(folders, key=lambda x: x.name != latest)
+
+
+def _latest(directory: pathlib.Path) -> str:
+    try:
+        return (directory / 'latest').read_text('utf8').strip()
+    except (OSError, ValueError):
+        return ''
+
+
+def _stray(directory: pathlib.Path) -> pathlib.Path | None:
+    """Return the folder that `latest` names if it is not a complete checkpoint of ours.
+
+    Starting anew beside it would be a surprise: it may be what the user wants to go on from.
+    """
+    name = _latest(directory)
+    folder = directory / name
+    known = _time(name) and folder.is_dir() and not snapshot.manifest(folder)
+    return folder if known else None
+
+
+def _time(name: str) -> datetime.datetime | None:
+    """Return the time that names a checkpoint, None for any other name."""
+    try:
+        time = datetime.datetime.strptime(name, STAMP)
+    except ValueError:
+        return None
+    return time if time.strftime(STAMP) == name else None
+
+
+def _new_stamp(directory: pathlib.Path) -> str:
+    """Return a name that sorts after all others, even if the clock was set back."""
+    now = datetime.datetime.now()
+    if folders := _folders(directory):
+        now = max(now, datetime.datetime.strptime(folders[0].name, STAMP) + INSTANT)
+    while (directory / now.strftime(STAMP)).exists():
+        now += INSTANT
+    return now.strftime(STAMP)
+
+
+def _point(directory: pathlib.Path, stamp: str) -> None:
+    """Make `latest` name a checkpoint; at no moment is it empty."""
+    temporary = directory / '.latest.tmp'
+    snapshot.write_file(temporary, stamp.encode())
+    os.replace(temporary, directory / 'latest')
+    snapshot.sync_folder(directory)
+
+
+def _remove(folder: pathlib.Path) -> None:
+    """Remove an old checkpoint; renamed first, so that a kill leaves no half of one."""
+    try:
+        shutil.rmtree(folder.rename(folder.with_name(f'.{folder.name}.tmp')))
+    except OSError as error:
+        print(f'Warning: cannot remove the old checkpoint {folder}: {error}', flush=True)
+
+
+def _remove_leftovers(directory: pathlib.Path) -> None:
+    for path in directory.iterdir():
+        if TEMPORARY.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,143 @@
+"""One checkpoint folder: written with a manifest, and read only if that holds.
+
+    NAME.json, NAME.npz    one part: its nested data, and the arrays in it
+    done                   manifest: format, size of every file, CRC of the JSON files
+
+Arrays carry a CRC of their own inside of the `.npz`. Other files in the folder are ignored.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from . import serial
+from .errors import UserError
+
+FORMAT = 1
+
+
+class Damaged(UserError):
+    """A checkpoint that is cut or altered."""
+
+
+def write(folder: pathlib.Path, parts: dict[str, Any]) -> None:
+    """Create the folder, write part name -> data into it and sync it to the disk.
+
+    Raises TypeError for data that cannot be stored, OSError if the disk does not take it.
+    """
+    folder.mkdir()
+    checks = {}
+    for name, data in parts.items():
+        if not re.fullmatch(r'\w[\w.-]*', name):
+            raise ValueError(f'{name!r} cannot name a part of a checkpoint.')
+        tree, arrays = serial.pack(data)
+        text = json.dumps(tree, allow_nan=False, indent=1).encode()
+        checks[f'{name}.json'] = zlib.crc32(text)
+        write_file(folder / f'{name}.json', text)
+        serial.write_npz(folder / f'{name}.npz', arrays, finish=_sync)
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    content = {'format': FORMAT, 'files': sizes, 'crc32': checks}
+    write_file(folder / 'done', json.dumps(content, indent=1).encode())
+    sync_folder(folder)
+
+
+def read(folder: pathlib.Path, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return part name -> data, of all parts or of those in `names`.
+
+    Raises Damaged if a file is cut or altered, UserError if a part is not there.
+    """
+    content = _checked_manifest(folder)
+    there = [name[: -len('.json')] for name in content['crc32']]
+    names = there if names is None else list(names)
+    if missing := sorted(set(names) - set(there)):
+        raise UserError(f'The checkpoint {folder} has {there} but not {missing}.')
+    with _damage(folder):
+        return {name: _read_part(folder, name, content) for name in names}
+
+
+def verify(folder: pathlib.Path) -> None:
+    """Read everything back without keeping it. Raises Damaged."""
+    content = _checked_manifest(folder)
+    with _damage(folder):
+        for name in content['crc32']:
+            _read_json(folder, name, content)
+        for path in sorted(folder.glob('*.npz')):
+            with zipfile.ZipFile(path) as archive:
+                if bad := archive.testzip():
+                    raise ValueError(f'{bad} in {path.name} was altered')
+
+
+def manifest(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Return the manifest of a folder; None if it is no checkpoint of this format."""
+    try:
+        content = json.loads((folder / 'done').read_bytes())
+    except (OSError, ValueError):
+        return None
+    known = isinstance(content, dict) and {'format', 'files', 'crc32'} <= set(content)
+    return content if known else None
+
+
+def write_file(path: pathlib.Path, content: bytes) -> None:
+    """Write a small file and sync it to the disk."""
+    with open(path, 'wb') as file:
+        file.write(content)
+        _sync(file)
+
+
+def sync_folder(path: pathlib.Path) -> None:
+    """Make renames and new names in a folder survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _checked_manifest(folder: pathlib.Path) -> dict[str, Any]:
+    content = manifest(folder)
+    if content is None:
+        raise Damaged(f'{folder} is not a checkpoint: its file `done` lists no files.')
+    if content['format'] > FORMAT:
+        raise UserError(f'The checkpoint {folder} comes from a newer version of this package.')
+    for name, size in content['files'].items():
+        path = folder / name
+        found = path.stat().st_size if path.is_file() else 'no'
+        if found != size:
+            raise Damaged(
+                f'The checkpoint {folder} is damaged: {name} has {found} bytes, not {size}.'
+            )
+    return content
+
+
+def _read_part(folder: pathlib.Path, name: str, content: dict[str, Any]) -> Any:
+    tree = _read_json(folder, f'{name}.json', content)
+    return serial.unpack(tree, serial.read_npz(folder / f'{name}.npz'))
+
+
+def _read_json(folder: pathlib.Path, name: str, content: dict[str, Any]) -> Any:
+    text = (folder / name).read_bytes()
+    if zlib.crc32(text) != content['crc32'][name]:
+        raise ValueError(f'{name} was altered')
+    return json.loads(text)
+
+
+@contextlib.contextmanager
+def _damage(folder: pathlib.Path):
+    """Turn whatever a damaged file leads to into one sentence."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise Damaged(f'The checkpoint {folder} is damaged: {error}.') from error
+
+
+def _sync(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
