@@ -1,0 +1,79 @@
+"""Suites of environments: one adapter per module, imported when one of its tasks is built.
+
+An adapter imports the package of its suite in its constructor, so that naming a suite, listing
+its tasks and refusing an unknown one need none of these packages.
+"""
+
+import difflib
+import importlib
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from embodied.core.base import Env
+from embodied.core.errors import UserError
+
+
+class Suite(NamedTuple):
+    """Where the adapter is, `module:callable`, and its tasks; None where any name may exist."""
+
+    factory: str
+    tasks: tuple[str, ...] | None
+
+
+SUITES = {
+    'crafter': Suite('crafter:Crafter', ('reward', 'noreward')),
+    'dummy': Suite('dummy:Dummy', ('disc', 'cont')),
+    'gym': Suite('gym:make', None),
+}
+
+LATER = (
+    'atari', 'atari100k', 'bsuite', 'dm', 'dmc', 'dmlab', 'langroom', 'loconav', 'memmaze',
+    'minecraft', 'pinpad', 'procgen',
+)  # fmt: skip
+
+
+def find(task: str) -> tuple[str, str]:
+    """Split SUITE_TASK at the first underscore; UserError where one of them is unknown."""
+    suite, _, name = task.partition('_')
+    if suite in LATER:
+        raise UserError(
+            f'The suite of --task {task} comes in a later version; this one has '
+            f'{", ".join(SUITES)}.'
+        )
+    if suite not in SUITES:
+        raise UserError(
+            f'Unknown suite {suite!r} in --task {task}; expected SUITE_TASK with one of '
+            f'{", ".join(SUITES)}.{_nearest(suite, [*SUITES, *LATER])}'
+        )
+    tasks = SUITES[suite].tasks
+    if not name or (tasks and name not in tasks):
+        expected = ', '.join(f'{suite}_{x}' for x in tasks or ('CartPole-v1',))
+        raise UserError(
+            f'Unknown task {name!r} in --task {task}; expected for example {expected}.'
+            f'{_nearest(task, [f"{suite}_{x}" for x in tasks or ()])}'
+        )
+    return suite, name
+
+
+def make(task: str, seed: int = 0, **options: Any) -> Env:
+    """Build the environment SUITE_TASK, unwrapped; options are those of the suite's adapter."""
+    suite, name = find(task)
+    module, attribute = SUITES[suite].factory.split(':')
+    factory = getattr(importlib.import_module(f'{__name__}.{module}'), attribute)
+    return factory(name, seed=seed, **options)
+
+
+def require(package: str, suite: str) -> ModuleType:
+    """Import the package that a suite stands on; UserError naming the pip extra otherwise."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as e:
+        raise UserError(
+            f'The suite {suite!r} needs the package {e.name!r}, which is not installed.\n'
+            f"Run in a clone: pip install -e '.[{suite}]' (the Dockerfile shows a full set-up)."
+        ) from e
+
+
+def _nearest(name: str, options: Any) -> str:
+    close = difflib.get_close_matches(name, list(options), n=2)
+    return f' Nearest: {", ".join(close)}.' if close else ''

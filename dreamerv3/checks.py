@@ -1,0 +1,226 @@
+"""What a resolved config must satisfy, checked before anything is built or compiled.
+
+Every check raises a UserError that says what was found, what was expected, and which flag to
+change.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import elements
+import numpy as np
+
+from embodied import UserError, envs
+
+SCRIPTS = ('train', 'eval_only')
+SCRIPTS_LATER = ('train_eval', 'parallel', 'parallel_env', 'parallel_envs', 'parallel_replay')
+OUTPUTS = ('jsonl', 'scope')
+OUTPUTS_LATER = ('tensorboard', 'wandb', 'expa')
+
+CHOICES = {
+    'jax.platform': ('auto', 'cuda', 'gpu', 'tpu', 'cpu'),
+    'jax.compute_dtype': ('bfloat16', 'float32', 'float16'),
+    'agent.dyn.typ': ('rssm',),
+    'agent.enc.typ': ('simple',),
+    'agent.dec.typ': ('simple',),
+    'agent.opt.schedule': ('const', 'linear', 'cosine'),
+    'agent.retnorm.impl': ('none', 'meanstd', 'perc'),
+    'agent.valnorm.impl': ('none', 'meanstd', 'perc'),
+    'agent.advnorm.impl': ('none', 'meanstd', 'perc'),
+}
+
+# Keys whose other values come in a later version, so that none of them is silently ignored.
+FIXED = {
+    'clock_addr': '',
+    'replay.storage': 'ram',
+    'logger.videos': False,
+    'run.env_python': '',
+}
+
+LEAST = {
+    'batch_size': 1,
+    'batch_length': 1,
+    'report_length': 1,
+    'consec_train': 1,
+    'consec_report': 1,
+    'replay_context': 0,
+    'replica': 0,
+    'replicas': 1,
+    'seed': 0,
+    'logger.fps': 1,
+    'replay.chunksize': 1,
+    'run.envs': 1,
+    'run.report_batches': 1,
+    'run.episodes': 0,
+    'run.keep': 1,
+    'run.keep_every': 0,
+    'agent.imag_last': 0,
+    'agent.imag_length': 1,
+    'agent.dyn.rssm.blocks': 1,
+}
+
+
+def check(config: elements.Config) -> None:
+    """Run every check that needs the config alone."""
+    _check_names(config)
+    _check_values(config)
+    _check_lengths(config)
+    _check_replay(config)
+    _check_paths(config)
+
+
+def check_url(logdir: str) -> None:
+    """Refuse `s3://…` and the like, which would become a local folder of that name."""
+    if scheme := re.match(r'[A-Za-z][A-Za-z0-9+.-]*://', logdir):
+        raise UserError(
+            f'--logdir {logdir}: {scheme[0]} is not supported; give a folder of this machine '
+            'or a mounted one.'
+        )
+
+
+def check_image_sizes(obs_space: Mapping[str, Any], config: elements.Config) -> None:
+    """Refuse observations that the encoder and decoder cannot take.
+
+    Each stage halves an image, so that its sides must come down to 3…16 without a remainder.
+    """
+    suite = config.task.partition('_')[0]
+    flag = f'--env.{suite}.size' if f'env.{suite}.size' in config.flat else None
+    for key, space in obs_space.items():
+        if key.startswith('log/') or len(space.shape) < 3:
+            continue
+        if len(space.shape) > 3 or space.dtype != np.uint8:
+            raise UserError(
+                f'Observation {key!r} is {space.dtype} of shape {space.shape}; expected uint8 '
+                'images (height, width, channels) or values with up to two axes.'
+            )
+        for part in ('enc', 'dec'):
+            _check_sides(key, space.shape[:2], part, config, flag)
+        _check_bspace(key, config)
+
+
+def nearest(name: str, options: Iterable[str], prefix: str = '') -> str:
+    """A sentence with up to three options that look like the name, or nothing."""
+    close = difflib.get_close_matches(name, list(options), n=3, cutoff=0.55)
+    return f' Nearest: {", ".join(prefix + x for x in close)}.' if close else ''
+
+
+def _check_sides(key, sides, part, config, flag) -> None:
+    net = config.agent[part].simple
+    stages = len(net.mults) - net.outer
+    factor = 2**stages
+    if all(x % factor == 0 and 3 <= x // factor <= 16 for x in sides):
+        return
+    good = [x * factor for x in range(3, 17)]
+    instead = f'Change {flag}' if flag else 'Resize the images in the environment'
+    raise UserError(
+        f'Observation {key!r} has images of {sides[0]}x{sides[1]}, but {stages} halvings '
+        f'(--agent.{part}.simple.mults) must lead to sides of 3 to 16.\n'
+        f'{instead}; sides that work: {", ".join(map(str, good))}.'
+    )
+
+
+def _check_bspace(key, config) -> None:
+    dec, deter = config.agent.dec.simple, config.agent.dyn.rssm.deter
+    depth = dec.depth * dec.mults[-1]
+    if dec.bspace and (deter % dec.bspace or depth % dec.bspace):
+        raise UserError(
+            f'--agent.dec.simple.bspace {dec.bspace} must divide both the deter size {deter} '
+            f'and the last depth {depth} of the decoder to decode {key!r}; 0 turns it off.'
+        )
+
+
+def _check_names(config: elements.Config) -> None:
+    if config.script in SCRIPTS_LATER:
+        raise UserError(
+            f'--script {config.script} comes in a later version; this one has '
+            f'{" and ".join(SCRIPTS)}.'
+        )
+    if config.script not in SCRIPTS:
+        hint = nearest(config.script, SCRIPTS + SCRIPTS_LATER)
+        raise UserError(
+            f'Unknown script {config.script!r} in --script; expected '
+            f'{" or ".join(SCRIPTS)}.{hint}'
+        )
+    envs.find(config.task)
+    for name in config.logger.outputs:
+        if name not in OUTPUTS:
+            later = ' It comes in a later version.' if name in OUTPUTS_LATER else ''
+            raise UserError(
+                f'Output {name!r} in --logger.outputs is not available; expected '
+                f'{", ".join(OUTPUTS)}.{later}'
+            )
+
+
+def _check_values(config: elements.Config) -> None:
+    flat = config.flat
+    for key, choices in CHOICES.items():
+        if flat[key] not in choices:
+            raise UserError(f'--{key} takes {", ".join(choices)}; found {flat[key]!r}.')
+    for key, value in FIXED.items():
+        if flat[key] != value:
+            raise UserError(
+                f'--{key} {flat[key]} comes in a later version; this one has {value!r} only.'
+            )
+    for key, least in LEAST.items():
+        if flat[key] < least:
+            raise UserError(f'--{key} must be at least {least}; found {flat[key]}.')
+    for key, value in flat.items():
+        pair = isinstance(value, tuple) and key.endswith('.size')
+        if pair and (len(value) != 2 or min(value) < 1):
+            raise UserError(f'--{key} takes height and width; found {list(value)}.')
+    if config.replicas > 1 and config.replica >= config.replicas:
+        raise UserError(
+            f'--replica {config.replica} must be below --replicas {config.replicas}.'
+        )
+    for key in ('logger.filter', 'run.from_checkpoint_regex'):
+        try:
+            re.compile(flat[key])
+        except re.error as e:
+            raise UserError(f'--{key} is not a valid regular expression: {e}.') from e
+    rssm = config.agent.dyn.rssm
+    if rssm.deter % rssm.blocks:
+        raise UserError(
+            f'The deter size {rssm.deter} must be a multiple of --agent.dyn.rssm.blocks '
+            f'{rssm.blocks}.'
+        )
+
+
+def _check_lengths(config: elements.Config) -> None:
+    report = config.report_length * config.consec_report
+    train = config.batch_length * config.consec_train
+    if report > train:
+        raise UserError(
+            f'A report of {report} steps (report_length x consec_report) is longer than the '
+            f'replayed sequence of {train} (batch_length x consec_train).\n'
+            'Lower --report_length or raise --batch_length.'
+        )
+
+
+def _check_replay(config: elements.Config) -> None:
+    batch = config.batch_size * config.batch_length
+    if config.replay.size < batch:
+        raise UserError(
+            f'--replay.size {config.replay.size:g} is smaller than one batch of {batch} steps '
+            '(batch_size x batch_length), so that training would never start.'
+        )
+    fracs = dict(config.replay.fracs)
+    if min(fracs.values()) < 0 or abs(sum(fracs.values()) - 1) > 1e-6:
+        shares = ', '.join(f'{k} {v:g}' for k, v in fracs.items())
+        raise UserError(f'--replay.fracs must be shares that sum to 1; found {shares}.')
+    if fracs['uniform'] < 1:
+        raise UserError(
+            'Only --replay.fracs.uniform 1.0 is available; prioritised and recency-weighted '
+            'replay come in a later version.'
+        )
+
+
+def _check_paths(config: elements.Config) -> None:
+    check_url(config.logdir)
+    if os.path.exists(config.logdir) and not os.path.isdir(config.logdir):
+        raise UserError(f'--logdir {config.logdir} is a file; expected a folder.')
+    source = os.path.expanduser(config.run.from_checkpoint)
+    if source and not os.path.exists(source):
+        raise UserError(f'--run.from_checkpoint {source} does not exist.')

@@ -1,0 +1,228 @@
+"""Configuration: named blocks of configs.yaml, then flags, resolved into one `elements.Config`.
+
+Values are converted to the type of their default before elements sees them, since it would turn
+the string 'False' into True and reports an unknown key as a bare KeyError.
+"""
+
+import functools
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import elements
+
+from dreamerv3 import checks
+from embodied import UserError
+
+CONFIGS = pathlib.Path(__file__).parent / 'configs.yaml'
+REGEX = re.compile(r'[^A-Za-z0-9_.-]')
+BOOLS = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no': False}
+
+check_image_sizes = checks.check_image_sizes
+
+
+def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> elements.Config:
+    """Turn command-line arguments into a checked config.
+
+    `{timestamp}` and `~` in the logdir are filled in, and JOB_COMPLETION_INDEX of an indexed
+    job overrides the replica. Raises UserError for everything that a user can get wrong.
+    """
+    names, flags = parse_flags(argv)
+    if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':
+        flags['replica'] = [index]
+    config = load(names, flags)
+    checks.check_url(config.logdir)
+    logdir = config.logdir.replace('{timestamp}', elements.timestamp())
+    config = config.update(logdir=os.path.expanduser(logdir))
+    checks.check(config)
+    return config
+
+
+def load(
+    names: Iterable[str] = (), overrides: Mapping[str, Any] | None = None
+) -> elements.Config:
+    """Apply the named blocks and then the overrides, keys or regular expressions, in order.
+
+    A value may be a string (or a list of strings), as flags are, or already have its type.
+    """
+    values = dict(blocks()['defaults'])
+    for name in names:
+        if name not in block_names():
+            hint = checks.nearest(name, block_names())
+            raise UserError(f'Unknown block {name!r} in --configs.{hint} All: --configs')
+        values = _apply(values, blocks()[name])
+    return elements.Config(_apply(values, flatten(overrides or {})))
+
+
+def save(config: elements.Config) -> pathlib.Path:
+    """Write logdir/config.yaml; an earlier one that differs is kept as config-STAMP.yaml."""
+    path = pathlib.Path(config.logdir) / 'config.yaml'
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f'.config-{os.getpid()}.yaml')
+        config.save(draft)
+    except OSError as e:
+        raise UserError(f'Cannot write to --logdir {config.logdir}: {e.strerror}.') from e
+    if path.exists() and path.read_bytes() != draft.read_bytes():
+        path.rename(path.with_name(f'config-{elements.timestamp(millis=True)}.yaml'))
+    draft.replace(path)
+    return path
+
+
+def parse_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Split arguments into the block names of --configs and the values of every other flag.
+
+    Both `--flag value` and `--flag=value` work; a list takes several values or commas. The
+    last of two equal flags wins, while several --configs add up.
+    """
+    names: list[str] = []
+    flags: dict[str, list[str]] = {}
+    current = None
+    for arg in argv:
+        if arg.startswith('--'):
+            name, equals, value = arg[2:].partition('=')
+            current = names if name == 'configs' else []
+            if name != 'configs':
+                flags.pop(name, None)  # so that the order among regular expressions is kept
+                flags[name] = current
+            current.extend([value] if equals else [])
+        elif current is None:
+            raise UserError(f'Expected a flag such as --task, found {arg!r}. See --help.')
+        else:
+            current.append(arg)
+    return [x for name in names for x in name.split(',') if x], flags
+
+
+@functools.cache
+def blocks() -> dict[str, dict[str, Any]]:
+    """All blocks of configs.yaml with flat dotted keys; `defaults` is among them."""
+    from ruamel.yaml import YAML
+
+    content = YAML(typ='safe').load(CONFIGS.read_text(encoding='utf-8'))
+    return {name: flatten(block) for name, block in content.items()}
+
+
+def block_names() -> list[str]:
+    """The names that --configs accepts."""
+    return [name for name in blocks() if name != 'defaults']
+
+
+def flatten(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Join nested keys by dots; where one of them is a regular expression, by escaped dots."""
+    result = {}
+    for key, value in mapping.items():
+        if isinstance(value, Mapping):
+            for sub, leaf in flatten(value).items():
+                escape = REGEX.search(key) or REGEX.search(sub)
+                result[f'{key}\\.{sub}' if escape else f'{key}.{sub}'] = leaf
+        else:
+            result[key] = value
+    return result
+
+
+def _apply(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Overwrite the keys that each change names, converted to the type they have now."""
+    result = dict(values)
+    for name, value in changes.items():
+        for key in _matches(name, result):
+            result[key] = _convert(key, value, result[key])
+    return result
+
+
+def _matches(name: str, keys: Mapping[str, Any]) -> list[str]:
+    """The keys that a name or regular expression means; at least one."""
+    if name in keys:
+        return [name]
+    if REGEX.search(name):
+        try:
+            found = [key for key in keys if re.fullmatch(name, key)]
+        except re.error as e:
+            raise UserError(
+                f'Flag --{name} is not a valid regular expression ({e}); to set one key in '
+                rf"several places, write for example --'.*\.units' 64."
+            ) from e
+        if found:
+            return found
+        raise UserError(f'No key matches the regular expression of flag --{name}.')
+    inside = [key for key in keys if key.startswith(name + '.')]
+    if inside:
+        raise UserError(f'--{name} is a group; set one of its keys, such as --{inside[0]}.')
+    same = [key for key in keys if key.endswith('.' + name)][:4]
+    hint = f' Nearest: --{", --".join(same)}.' if same else checks.nearest(name, keys, '--')
+    raise UserError(f'Unknown flag --{name}.{hint} See --help.')
+
+
+def _convert(key: str, value: Any, default: Any) -> Any:
+    """Give a value the type of its default."""
+    if isinstance(default, (list, tuple)):
+        items = _items(value)
+        if not items:
+            raise UserError(f'--{key} needs at least one value, such as {_show(default)}.')
+        return [_convert(key, x, default[0]) for x in items]
+    if isinstance(value, (list, tuple)):
+        if len(value) != 1:
+            found = f'{len(value)}: {" ".join(map(str, value))}' if value else 'none'
+            raise UserError(f'--{key} takes one value such as {_show(default)}, found {found}.')
+        value = value[0]
+    parse, accepted = PARSERS[type(default)]
+    result = parse(value)
+    if result is None:
+        raise UserError(f'--{key} takes {accepted}, found {value!r}.')
+    return result
+
+
+def _items(value: Any) -> list[Any]:
+    """The entries of a list, of one of comma-separated strings, or of a single value."""
+    if isinstance(value, str):
+        return [x for x in value.strip('[]').split(',') if x]
+    if isinstance(value, (list, tuple)):
+        return [
+            x for part in value for x in (_items(part) if isinstance(part, str) else [part])
+        ]
+    return [value]
+
+
+def _parse_bool(value: Any) -> bool | None:
+    return BOOLS.get(str(value).lower())
+
+
+def _parse_int(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(value) if isinstance(value, str) else _whole(value)
+    except ValueError:
+        number = _parse_float(value)  # scientific notation, such as 1e6
+        return None if number is None else _whole(number)
+
+
+def _whole(number: float) -> int | None:
+    return int(number) if float(number).is_integer() else None
+
+
+def _parse_float(value: Any) -> float | None:
+    try:
+        number = None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+    return None if number != number else number
+
+
+def _parse_str(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+PARSERS: dict[type, tuple[Any, str]] = {
+    bool: (_parse_bool, 'true or false (also 1, 0, yes, no)'),
+    int: (_parse_int, 'a whole number'),
+    float: (_parse_float, 'a number'),
+    str: (_parse_str, 'text'),
+}
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ','.join(map(str, value))
+    return repr(value) if value == '' else str(value)

@@ -1,0 +1,109 @@
+"""What the run loops are made of, each built from the config alone.
+
+The functions can be sent to other processes: they import JAX only where an agent that learns
+is made.
+"""
+
+import functools
+import pathlib
+from typing import Any
+
+import elements
+import numpy as np
+
+import embodied
+from dreamerv3 import checks
+from embodied import envs, streams, wrappers
+
+# Keys that an agent gets beside its own section.
+AGENT_KEYS = (
+    'logdir', 'seed', 'jax', 'batch_size', 'batch_length', 'report_length', 'replay_context',
+    'consec_train', 'consec_report', 'replica', 'replicas',
+)  # fmt: skip
+
+# Keys that a run loop gets beside the `run` section.
+RUN_KEYS = (
+    'logdir', 'replica', 'replicas', 'seed', 'batch_size', 'batch_length', 'report_length',
+    'consec_train', 'consec_report', 'replay_context',
+)  # fmt: skip
+
+
+def run_args(config: elements.Config) -> elements.Config:
+    """The `run` section, flat, with the keys outside of it that the loops need."""
+    return elements.Config(**config.run, **{key: config[key] for key in RUN_KEYS})
+
+
+def make_agent(config: elements.Config) -> Any:
+    """Build the Dreamer agent, or with `random_agent` one that acts uniformly.
+
+    Spaces come from an environment that is closed again. Images are checked before JAX is
+    imported.
+    """
+    env = make_env(config, 0)
+    obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith('log/')}
+    act_space = {k: v for k, v in env.act_space.items() if k != 'reset'}
+    env.close()
+    if config.random_agent:
+        return embodied.RandomAgent(obs_space, act_space, seed=config.seed)
+    checks.check_image_sizes(obs_space, config)
+    from dreamerv3.agent import Agent
+
+    agent_config = elements.Config(
+        **config.agent,
+        **{key: config[key] for key in AGENT_KEYS},
+        replay_priority=config.replay.fracs.priority > 0,
+    )
+    return Agent(obs_space, act_space, agent_config)
+
+
+def make_env(config: elements.Config, index: int) -> Any:
+    """Build environment number `index` of the task, wrapped for the agent.
+
+    Equal seeds and indices give equal environments; different indices differ.
+    """
+    suite, _ = envs.find(config.task)
+    options = dict(config.env[suite]) if suite in config.env else {}
+    seed = int(np.random.SeedSequence([config.seed, index]).generate_state(1)[0] >> 1)
+    return wrappers.wrap(envs.make(config.task, seed=seed, **options))
+
+
+def make_replay(
+    config: elements.Config, folder: str = 'replay', mode: str = 'train'
+) -> 'embodied.Replay':
+    """Build the replay of logdir/folder, for train or eval, whose items fit the mode's stream.
+
+    The eval replay has a tenth of the size and no online queue.
+    """
+    train = mode == 'train'
+    length, consec = _chunks(config, mode)
+    return embodied.Replay(
+        length=length * consec + config.replay_context,
+        capacity=int(config.replay.size if train else config.replay.size / 10),
+        directory=pathlib.Path(config.logdir) / folder,
+        chunksize=config.replay.chunksize,
+        online=config.replay.online and train,
+        name=folder,
+        seed=config.seed,
+    )
+
+
+def make_stream(
+    config: elements.Config, replay: 'embodied.Replay', mode: str
+) -> 'embodied.Stream':
+    """Batches from a replay for train, report or eval, cut into consecutive chunks."""
+    length, consec = _chunks(config, mode)
+    return streams.Consec(
+        streams.Stateless(functools.partial(replay.sample, config.batch_size, mode)),
+        length=length,
+        consec=consec,
+        prefix=config.replay_context,
+        strict=mode == 'train',
+        contiguous=True,
+    )
+
+
+def _chunks(config: elements.Config, mode: str) -> tuple[int, int]:
+    """Length and number of the chunks of a sequence."""
+    if mode == 'train':
+        return config.batch_length, config.consec_train
+    return config.report_length, config.consec_report

@@ -1,0 +1,74 @@
+"""The command line: flags -> config -> factories -> run script.
+
+Runs as `python dreamerv3/main.py` from a clone, as `python -m dreamerv3.main`, and as the
+installed command `dreamerv3`.
+"""
+
+import pathlib
+import sys
+
+if not __package__:
+    # Started as a file. This folder would shadow packages of the same name as its modules, and
+    # the clone may not be installed. Processes that are spawned later take over sys.path.
+    here = pathlib.Path(__file__).resolve().parent
+    sys.path[:] = [x for x in sys.path if pathlib.Path(x).resolve() not in (here, here.parent)]
+    sys.path.insert(0, str(here.parent))
+
+import functools
+import traceback
+from collections.abc import Sequence
+
+import elements
+
+import embodied
+from dreamerv3 import config as configs
+from dreamerv3 import factories, usage
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run what the arguments say. A user's mistake exits with 2, an interrupt with 130."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        if argv == ['--configs']:
+            print(usage.blocks_text())
+        elif {'--help', '-h'} & set(argv):
+            print(usage.help_text())
+        else:
+            start(configs.resolve(argv))
+    except embodied.UserError as e:
+        print(f'Error: {e}', file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print('Interrupted.', file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def start(config: elements.Config) -> None:
+    """Save the config, say what is about to happen, and hand the factories to the script."""
+    configs.save(config)
+    print(usage.facts(config), flush=True)
+    try:
+        run(config)
+    except Exception:
+        if config.errfile:
+            (pathlib.Path(config.logdir) / 'error').write_text(traceback.format_exc())
+        raise
+
+
+def run(config: elements.Config) -> None:
+    """Run the script that the config names."""
+
+    def bind(factory):
+        return functools.partial(factory, config)
+
+    agent, env = bind(factories.make_agent), bind(factories.make_env)
+    replay, stream = bind(factories.make_replay), bind(factories.make_stream)
+    logger, args = bind(factories.make_logger), factories.run_args(config)
+    if config.script == 'train':
+        embodied.run.train(agent, replay, env, stream, logger, args)
+    elif config.script == 'eval_only':
+        embodied.run.eval_only(agent, env, logger, args)
+
+
+if __name__ == '__main__':
+    main()

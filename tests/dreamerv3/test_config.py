@@ -1,0 +1,267 @@
+"""Blocks, regular expressions, flags, and what a config must satisfy."""
+
+import pickle
+import re
+
+import elements
+import numpy as np
+import pytest
+
+from dreamerv3 import config as configs
+from dreamerv3 import usage
+from embodied import UserError
+
+
+def resolve(line: str, **environ: str) -> elements.Config:
+    return configs.resolve(line.split(), environ)
+
+
+def test_every_block_applies_and_checks():
+    for name in configs.block_names():
+        config = configs.load([name])
+        assert config.flat.keys() == configs.blocks()['defaults'].keys()
+
+
+def test_types_of_defaults_survive_blocks():
+    defaults = configs.load().flat
+    for name in configs.block_names():
+        changed = configs.load([name]).flat
+        assert {k: type(v) for k, v in changed.items()} == {
+            k: type(v) for k, v in defaults.items()
+        }
+
+
+def test_debug_block_reaches_every_part():
+    agent = configs.load(['debug']).agent
+    assert agent.rewhead.bins == agent.value.bins == 5
+    assert agent.dyn.rssm.deter == 8
+    assert agent.enc.simple.depth == agent.dec.simple.depth == 2
+    assert agent.policy.layers == agent.enc.simple.layers == 1
+    assert agent.dyn.rssm.imglayers == 2  # ends in layers, but is another key
+
+
+def test_blocks_apply_in_order():
+    assert configs.load(['size1m', 'size50m']).agent.policy.units == 512
+    assert configs.load(['size50m', 'size1m']).agent.policy.units == 64
+
+
+def test_size_block_sets_rssm_depth_and_units():
+    agent = configs.load(['size12m']).agent
+    rssm = agent.dyn.rssm
+    assert (rssm.deter, rssm.hidden, rssm.classes) == (2048, 256, 16)
+    assert (agent.enc.simple.depth, agent.dec.simple.depth) == (16, 16)
+    assert {agent[k].units for k in ('policy', 'value', 'rewhead', 'conhead')} == {256}
+
+
+def test_flags_override_blocks():
+    config = resolve('--configs crafter debug --batch_size 3 --run.steps=1e3')
+    assert config.task == 'crafter_reward'
+    assert config.batch_size == 3
+    assert config.run.steps == 1000.0
+
+
+def test_configs_flag_may_come_last_or_twice_or_with_commas():
+    expected = resolve('--configs crafter debug --seed 5')
+    assert resolve('--seed 5 --configs crafter --configs debug') == expected
+    assert resolve('--seed 5 --configs crafter,debug') == expected
+
+
+def test_regex_flag_sets_all_matches_and_later_flags_win():
+    config = resolve(r'--.*\.units 7 --agent.policy.units 9')
+    assert config.agent.value.units == 7
+    assert config.agent.policy.units == 9
+    assert resolve(r'--agent.policy.units 9 --.*\.units 7').agent.policy.units == 7
+
+
+@pytest.mark.parametrize(
+    ('text', 'value'),
+    [('true', True), ('1', True), ('YES', True), ('False', False), ('0', False), ('no', False)],
+)
+def test_bools(text, value):
+    assert resolve(f'--random_agent {text}').random_agent is value
+
+
+def test_whole_numbers_may_be_scientific():
+    assert resolve('--run.envs 1e1').run.envs == 10
+    assert resolve('--seed 9007199254740993').seed == 9007199254740993
+
+
+def test_lists_take_spaces_commas_and_brackets():
+    for text in ('32 48', '32,48', '[32,48]', '[32, 48]'):
+        assert resolve(f'--env.crafter.size {text}').env.crafter.size == (32, 48)
+    assert resolve('--logger.outputs jsonl').logger.outputs == ('jsonl',)
+
+
+def test_negative_numbers_are_values():
+    assert resolve('--run.save_every -1').run.save_every == -1.0
+
+
+def test_infinite_priority_is_a_number():
+    assert configs.load().replay.prio.initial == np.inf
+    assert resolve('--replay.prio.initial inf').replay.prio.initial == np.inf
+
+
+def test_timestamp_and_home_are_filled_in():
+    logdir = resolve('--logdir ~/runs/{timestamp}').logdir
+    assert re.fullmatch(r'/.*/runs/\d{8}T\d{6}', logdir)
+
+
+def test_job_index_overrides_replica():
+    assert resolve('--replica 1 --replicas 4', JOB_COMPLETION_INDEX='3').replica == 3
+    assert resolve('--replica 1 --replicas 4', JOB_COMPLETION_INDEX='').replica == 1
+
+
+def test_config_crosses_processes():
+    config = configs.load(['debug'])
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+BAD = {
+    # arguments: what the message must name
+    '--bathc_size 3': ('--bathc_size', '--batch_size'),
+    '--depth 3': ('--depth', '--agent.enc.simple.depth'),
+    '--configs crafer': ('crafer', 'crafter', '--configs'),
+    '--configs defaults': ('defaults',),
+    '--task atri_pong': ('atri', 'atari'),
+    '--task dummy_dics': ('dummy_dics', 'dummy_disc'),
+    '--task dummy': ('--task', 'dummy_disc'),
+    '--task atari_pong': ('atari_pong', 'later version'),
+    '--script trian': ('trian', 'train'),
+    '--script parallel': ('parallel', 'later version'),
+    '--script train_eval': ('train_eval', 'later version'),
+    '--batch_size abc': ('--batch_size', 'abc', 'whole number'),
+    '--batch_size 1.5': ('--batch_size', '1.5', 'whole number'),
+    '--batch_size 1e400': ('--batch_size', '1e400', 'whole number'),
+    '--batch_size 0': ('--batch_size', 'at least 1'),
+    '--batch_size': ('--batch_size', 'none'),
+    '--batch_size 1 2': ('--batch_size', '1 2'),
+    '--run.steps nan': ('--run.steps', 'nan'),
+    '--run.debug maybe': ('--run.debug', 'maybe', 'true or false'),
+    '--env.crafter.size 64': ('--env.crafter.size', '64'),
+    '--env.crafter.size 64 x': ('--env.crafter.size', 'x'),
+    '--logger.outputs': ('--logger.outputs', 'at least one'),
+    '--logger.outputs wandb': ('wandb', 'jsonl'),
+    '--logger.filter (': ('--logger.filter', 'regular expression'),
+    '--*.depth 3': ('--*.depth', 'regular expression'),
+    '--.*nothing 3': ('--.*nothing', 'No key'),
+    '--agent.opt 3': ('--agent.opt', '--agent.opt.lr'),
+    '--agent.dyn.rssm.blocks 3': ('--agent.dyn.rssm.blocks', '8192'),
+    '--jax.platform cup': ('--jax.platform', 'cup', 'cpu'),
+    '--replay.storage disk': ('--replay.storage', 'disk'),
+    '--report_length 65': ('--report_length', '65', '64'),
+    '--consec_report 3': ('consec_report', '96'),
+    '--replay.size 1000': ('--replay.size', '1000', '1024'),
+    '--replay.fracs.uniform 0.5': ('--replay.fracs', 'sum to 1'),
+    '--replay.fracs.uniform 0.5 --replay.fracs.recency 0.5': ('uniform', 'later version'),
+    '--replica 2 --replicas 2': ('--replica 2', '--replicas 2'),
+    '--logdir s3://bucket/run': ('--logdir', 's3://'),
+    '--run.from_checkpoint /nowhere/ckpt': ('--run.from_checkpoint', '/nowhere/ckpt'),
+    'stray': ('stray', '--task'),
+}
+
+
+@pytest.mark.parametrize('line', BAD)
+def test_bad_input_is_one_short_message(line):
+    with pytest.raises(UserError) as caught:
+        resolve(line)
+    message = str(caught.value)
+    assert len(message.splitlines()) <= 5
+    assert all(word in message for word in BAD[line]), message
+
+
+def test_bad_job_index():
+    with pytest.raises(UserError, match='--replica'):
+        resolve('', JOB_COMPLETION_INDEX='first')
+
+
+def test_overrides_keep_types_strict():
+    with pytest.raises(UserError, match='whole number'):
+        configs.load(overrides={'batch_size': True})
+    with pytest.raises(UserError, match='text'):
+        configs.load(overrides={'task': None})
+
+
+def test_logdir_that_is_a_file(tmp_path):
+    path = tmp_path / 'file'
+    path.write_text('')
+    with pytest.raises(UserError, match='is a file'):
+        resolve(f'--logdir {path}')
+    with pytest.raises(UserError, match='Cannot write'):
+        configs.save(configs.load(overrides={'logdir': str(path / 'below')}))
+
+
+def test_saved_config_loads_and_an_earlier_one_is_kept(tmp_path):
+    first = configs.load(['debug'], {'logdir': str(tmp_path), 'seed': 1})
+    second = configs.load(['debug'], {'logdir': str(tmp_path), 'seed': 2})
+    path = configs.save(first)
+    assert elements.Config.load(path) == first
+    configs.save(first)
+    assert sorted(x.name for x in tmp_path.iterdir()) == ['config.yaml']
+    configs.save(second)
+    assert elements.Config.load(path) == second
+    (kept,) = tmp_path.glob('config-*.yaml')
+    assert elements.Config.load(kept) == first
+
+
+def images(*shape: int, dtype=np.uint8) -> dict[str, elements.Space]:
+    return {'image': elements.Space(dtype, shape), 'vector': elements.Space(np.float32, (4, 5))}
+
+
+@pytest.mark.parametrize('size', [(64, 64), (48, 256), (96, 80)])
+def test_images_that_halve_to_3_to_16_pass(size):
+    assert configs.check_image_sizes(images(*size, 3), configs.load()) is None
+
+
+@pytest.mark.parametrize('size', [(60, 64), (64, 272), (32, 64), (7, 7)])
+def test_other_images_are_refused(size):
+    config = configs.load(['crafter'])
+    with pytest.raises(UserError, match=r'--env\.crafter\.size') as caught:
+        configs.check_image_sizes(images(*size, 3), config)
+    assert f'{size[0]}x{size[1]}' in str(caught.value)
+
+
+def test_a_task_without_a_size_flag_names_the_environment():
+    with pytest.raises(UserError, match='in the environment'):
+        configs.check_image_sizes(images(210, 160, 3), configs.load())
+
+
+def test_outer_saves_one_halving():
+    outer = configs.load(overrides={r'.*\.outer': True})
+    assert configs.check_image_sizes(images(32, 32, 3), outer) is None
+    only = configs.load(overrides={'agent.dec.simple.outer': True})
+    with pytest.raises(UserError, match=r'--agent\.enc\.simple\.mults'):
+        configs.check_image_sizes(images(32, 32, 3), only)
+
+
+def test_only_uint8_images_have_three_axes():
+    for spaces in (images(64, 64, 3, dtype=np.float32), images(2, 64, 64, 3)):
+        with pytest.raises(UserError, match="'image'"):
+            configs.check_image_sizes(spaces, configs.load())
+
+
+def test_logged_images_have_any_size():
+    spaces = {'log/image': elements.Space(np.uint8, (7, 7, 3))}
+    assert configs.check_image_sizes(spaces, configs.load()) is None
+
+
+def test_bspace_must_divide_depth():
+    config = configs.load(['debug'], {'agent.dec.simple.depth': 1})
+    with pytest.raises(UserError, match='bspace'):
+        configs.check_image_sizes(images(64, 64, 3), config)
+
+
+@pytest.mark.parametrize(
+    ('batch', 'ratio', 'text'),
+    [
+        ((4, 16), 64, '1 update per env step'),
+        ((16, 64), 32, '1 update per 32 env steps'),
+        ((16, 64), 512, '1 update per 2 env steps'),
+        ((1, 64), 512, '8 updates per env step'),
+        ((16, 64), 0, 'none'),
+        ((16, 64), -1, 'as fast as possible'),
+    ],
+)
+def test_facts_say_the_updates_per_env_step(batch, ratio, text):
+    sizes = {'batch_size': batch[0], 'batch_length': batch[1]}
+    config = configs.load(overrides={**sizes, 'run.train_ratio': ratio})
+    assert text in usage.facts(config)
