@@ -23,7 +23,7 @@ def make(task: str, seed: int = 0) -> 'FromGym':
         raise UserError(f'--task gym_{task} needs a missing package: {_line(e)}') from e
     except ModuleNotFoundError as e:
         raise UserError(
-            f'--task gym_{task} needs the package {e.name!r}; install it with pip.'
+            f'--task gym_{task} needs a missing module; install its package: {_line(e)}'
         ) from e
     except (gymnasium.error.Error, ImportError) as e:
         close = difflib.get_close_matches(task, list(gymnasium.registry), n=3)

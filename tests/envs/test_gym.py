@@ -1,0 +1,274 @@
+"""Gymnasium environments: ids, spaces, and the two ways to end."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces as gs
+
+import embodied
+from embodied import envs
+from embodied.core import wrappers
+from embodied.envs import gym as adapter
+from embodied.envs import gymspaces
+
+
+class Fake(gymnasium.Env):
+    """Shows a fixed observation, and keeps the seeds and actions that it was given."""
+
+    def __init__(self, obs_space, act_space, obs, ends=(False, False)):
+        self.observation_space = obs_space
+        self.action_space = act_space
+        self.obs = obs
+        self.ends = ends
+        self.seeds = []
+        self.actions = []
+
+    def reset(self, seed=None, options=None):
+        self.seeds.append(seed)
+        return self.obs, {}
+
+    def step(self, action):
+        assert action in self.action_space
+        self.actions.append(action)
+        return self.obs, 1.5, *self.ends, {}
+
+
+def fake(obs_space=None, act_space=None, obs=None, **kwargs):
+    obs_space = gs.Box(-1, 1, (2,)) if obs_space is None else obs_space
+    act_space = gs.Discrete(3) if act_space is None else act_space
+    env = Fake(obs_space, act_space, obs, **kwargs)
+    env.obs = obs_space.sample() if obs is None else obs
+    return env, wrappers.wrap(adapter.FromGym(env, seed=7))
+
+
+def act(env, **values):
+    """An action of zeros but for some keys."""
+    zeros = {k: np.zeros(v.shape, v.dtype) for k, v in env.act_space.items()}
+    return {**zeros, **{k.replace('__', '/'): v for k, v in values.items()}}
+
+
+def first(obs_space, obs):
+    """The first observation of an environment that shows obs, without the flags."""
+    _, env = fake(obs_space, obs=obs)
+    result = env.step(act(env))
+    assert result.pop('is_first')
+    return {k: v for k, v in result.items() if k not in ('reward', 'is_last', 'is_terminal')}
+
+
+def decoded(act_space, **values):
+    """The action that an environment receives."""
+    inner, env = fake(act_space=act_space)
+    env.step(act(env))
+    env.step(act(env, **values))
+    return inner.actions[0]
+
+
+@pytest.mark.parametrize(
+    ('ends', 'flags'),
+    [
+        ((False, False), (False, False)),
+        ((True, False), (True, True)),
+        ((False, True), (True, False)),
+        ((True, True), (True, True)),
+    ],
+)
+def test_terminated_and_truncated_stay_apart(ends, flags):
+    inner, env = fake(ends=ends)
+    env.step(act(env))
+    obs = env.step(act(env))
+    assert (obs['is_last'], obs['is_terminal']) == flags
+    assert obs['reward'] == 1.5
+    assert obs['reward'].dtype == np.float32
+    assert env.step(act(env))['is_first'] == flags[0]
+    assert inner.seeds == [7, None][: 1 + flags[0]]
+
+
+def test_plain_names():
+    assert first(
+        gs.Box(0, 255, (8, 8, 3), np.uint8), np.full((8, 8, 3), 255, np.uint8)
+    ).keys() == {'image'}
+    assert first(gs.Box(0, 255, (8,), np.uint8), np.zeros(8, np.uint8)).keys() == {'vector'}
+    assert first(gs.Discrete(4), 3) == {'vector': 3}
+    _, env = fake()
+    assert env.act_space.keys() == {'action', 'reset'}
+
+
+def test_discrete_with_a_start():
+    assert first(gs.Discrete(3, start=5), 7) == {'vector': 2}
+    assert decoded(gs.Discrete(3, start=-1), action=np.int32(2)) == 1
+
+
+def test_multidiscrete_observation_is_one_key():
+    (obs,) = first(gs.MultiDiscrete([4, 2], start=[1, 0]), np.array([4, 1])).values()
+    np.testing.assert_array_equal(obs, [3, 1])
+
+
+def test_multidiscrete_action_with_equal_counts_is_one_key():
+    space = gs.MultiDiscrete([[3, 3], [3, 3]], start=[[0, 1], [2, 3]])
+    got = decoded(space, action=np.array([[0, 1], [2, 0]], np.int32))
+    np.testing.assert_array_equal(got, [[0, 2], [4, 3]])
+
+
+def test_multidiscrete_action_with_unequal_counts_is_split():
+    space = gs.MultiDiscrete([3, 5], start=[1, 0])
+    _, env = fake(act_space=space)
+    assert {k: v.classes for k, v in env.act_space.items()} == {
+        'action/0': 3, 'action/1': 5, 'reset': 2,
+    }  # fmt: skip
+    got = decoded(space, action__0=np.int32(2), action__1=np.int32(4))
+    np.testing.assert_array_equal(got, [3, 4])
+
+
+def test_multibinary():
+    assert first(gs.MultiBinary(3), np.array([0, 1, 1], np.int8))['vector'].tolist() == [
+        0,
+        1,
+        1,
+    ]
+    got = decoded(gs.MultiBinary(2), action=np.array([1, 0], np.int32))
+    np.testing.assert_array_equal(got, [1, 0])
+
+
+def test_nested_observation_is_flat():
+    space = gs.Dict(
+        {
+            'camera': gs.Box(0, 255, (8, 8, 3), np.uint8),
+            'arm': gs.Dict({'pos': gs.Box(-1, 1, (2,)), 'flags': gs.MultiBinary(2)}),
+            'pair': gs.Tuple((gs.Discrete(3), gs.Box(-np.inf, np.inf, (), np.float64))),
+        }
+    )
+    obs = first(space, space.sample())
+    assert set(obs) == {'camera', 'arm/pos', 'arm/flags', 'pair/0', 'pair/1'}
+    assert obs['pair/1'].dtype == np.float32
+
+
+def test_tuple_observation():
+    assert first(gs.Tuple((gs.Discrete(32), gs.Discrete(2))), (30, 1)) == {
+        'obs/0': 30,
+        'obs/1': 1,
+    }
+
+
+def test_nested_action_is_built_again():
+    space = gs.Dict(
+        {
+            'move': gs.Tuple((gs.Discrete(3, start=1), gs.Box(-2, 2, (1,)))),
+            'none': gs.Box(0, 1, (0,)),
+            'jump': gs.Discrete(2),
+        }
+    )
+    got = decoded(
+        space, move__0=np.int32(2), move__1=np.array([0.5], np.float32), jump=np.int32(1)
+    )
+    assert got['move'][0] == 3
+    assert got['move'][1] == np.float32(1.0)  # from [-1, 1] to [-2, 2]
+    assert got['jump'] == 1
+    assert got['none'].shape == (0,)
+
+
+def test_arrays_without_entries_are_left_out():
+    space = gs.Dict({'empty': gs.Box(-1, 1, (3, 0)), 'full': gs.Box(-1, 1, (1,))})
+    assert first(space, space.sample()).keys() == {'full'}
+
+
+def test_small_ranges_of_integers_are_classes_from_0():
+    space = gs.Box(np.array([-2, 5]), np.array([2, 6]), dtype=np.int64)
+    obs = first(space, np.array([-2, 6]))['vector']
+    np.testing.assert_array_equal(obs, [0, 1])
+    assert obs.dtype == np.int32
+    got = decoded(space, action__0=np.int32(4), action__1=np.int32(0))
+    np.testing.assert_array_equal(got, [2, 5])
+
+
+def test_wide_ranges_of_integers_are_numbers():
+    info = np.iinfo(np.int64)
+    space = gs.Box(info.min, info.max, (2,), np.int64)
+    obs = first(space, np.array([-(2**40), 12]))['vector']
+    np.testing.assert_array_equal(obs, np.array([-(2.0**40), 12], np.float32))
+    got = decoded(gs.Box(0, 1000, (1,), np.int32), action=np.array([0.2004], np.float32))
+    np.testing.assert_array_equal(got, [600])
+
+
+def test_unbounded_action_passes_and_bounded_ones_stay_inside():
+    got = decoded(gs.Box(-np.inf, np.inf, (1,)), action=np.array([12.5], np.float32))
+    assert got == 12.5
+    third = gs.Box(-1 / 3, 1 / 3, (1,), np.float64)  # not a float32
+    assert decoded(third, action=np.array([9.0], np.float32)) == third.high
+
+
+def test_float64_bounds_hold_in_float32():
+    space = gs.Box(0.1, 1 / 3, (2,), np.float64)
+    np.testing.assert_array_equal(
+        first(space, np.array([0.1, 1 / 3]))['vector'], np.array([0.1, 1 / 3], np.float32)
+    )
+
+
+def test_an_observation_outside_of_its_space_is_named():
+    with pytest.raises(embodied.UserError, match=r"'vector'.*greatest 2"):
+        first(gs.Box(-1, 1, (2,)), np.array([0.0, 2.0], np.float32))
+    with pytest.raises(embodied.UserError, match=r"'image'.*float64"):
+        first(gs.Box(0, 255, (8, 8, 3), np.uint8), np.zeros((8, 8, 3)))
+
+
+def test_observations_are_copies():
+    image = np.zeros((8, 8, 3), np.uint8)
+    obs = first(gs.Box(0, 255, (8, 8, 3), np.uint8), image)
+    image[:] = 9
+    assert obs['image'].max() == 0
+
+
+@pytest.mark.parametrize(
+    'space',
+    [gs.Text(5), gs.Sequence(gs.Discrete(2)), gs.Graph(gs.Box(-1, 1, (2,)), None)],
+)
+def test_spaces_without_fixed_shape_are_refused(space):
+    with pytest.raises(embodied.UserError, match=r"'arm/word'.*expected Box"):
+        gymspaces.codec(gs.Dict({'arm': gs.Dict({'word': space})}), 'vector')
+
+
+@pytest.mark.parametrize('key', ['reward', 'is_first', 'action', 'stepid'])
+def test_reserved_keys_are_refused(key):
+    with pytest.raises(embodied.UserError, match=f'{key!r}'):
+        fake(gs.Dict({key: gs.Box(-1, 1, (1,))}))
+
+
+@pytest.mark.parametrize(
+    'task',
+    ['CartPole-v1', 'Pendulum-v1', 'Taxi-v4', 'Blackjack-v1', 'MountainCarContinuous-v0'],
+)
+def test_built_in_ids_play(task):
+    env = wrappers.wrap(envs.make(f'gym_{task}', seed=1))
+    rng = np.random.default_rng(0)
+    ends = 0
+    for step in range(300):
+        values = {
+            k: embodied.spaces.sample(v, rng) for k, v in env.act_space.items() if k != 'reset'
+        }
+        obs = env.step({**values, 'reset': step == 0})
+        ends += obs['is_last']
+    assert obs['reward'].dtype == np.float32
+    assert ends >= (task in ('CartPole-v1', 'Pendulum-v1', 'Blackjack-v1'))
+    env.close()
+
+
+def test_seeds():
+    starts = [envs.make('gym_CartPole-v1', seed=s) for s in (1, 1, 2)]
+    obs = [env.step({'action': 0, 'reset': True})['vector'] for env in starts]
+    np.testing.assert_array_equal(obs[0], obs[1])
+    assert not np.array_equal(obs[0], obs[2])
+
+
+@pytest.mark.parametrize(
+    ('task', 'words'),
+    [
+        ('CartPole-v1x', ('CartPole-v1x', 'CartPole-v1')),
+        ('NoSuchThing', ('NoSuchThing',)),
+        ('Taxi-v9', ('Taxi-v9', 'Taxi-v4')),
+        ('nosuchmodule:Env-v0', ('nosuchmodule', 'install')),
+        ('HalfCheetah-v5', ('HalfCheetah-v5', 'pip install')),
+    ],
+)
+def test_ids_that_cannot_be_made(task, words):
+    with pytest.raises(embodied.UserError) as caught:
+        envs.make(f'gym_{task}')
+    assert all(word in str(caught.value) for word in words), caught.value
