@@ -1,0 +1,106 @@
+"""Statistics of episodes, worker by worker: the one class for all run loops."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .aggregate import Aggregate
+
+REWARD_CHANGE = 0.01  # least difference of two rewards that counts as a change
+MAX_FRAMES = 1000  # of a video; a longer episode shows its first frames
+
+Transition = Mapping[str, Any]
+
+
+class Episodes:
+    """Turns transitions into episode/… at the end of each episode and epstats/… in between.
+
+    timeout: seconds after which the episode of a silent worker is dropped; what comes from it
+    later counts from its next is_first on. Episodes that are abandoned without is_last are
+    dropped as well. The length counts observations, the first one included.
+    """
+
+    def __init__(self, timeout: float, now: Callable[[], float] = time.monotonic):
+        self._timeout = timeout
+        self._now = now
+        self._running: dict[int, _Episode] = {}
+        self._stats = Aggregate()
+
+    def add(self, transition: Transition, worker: int) -> dict[str, float] | None:
+        """Return {'episode/score', 'episode/length'} if this step ends an episode."""
+        now = self._now()
+        if worker in self._running and now - self._running[worker].seen > self._timeout:
+            del self._running[worker]
+        if transition['is_first']:
+            self._running[worker] = _Episode(videos=worker == 0)
+        episode = self._running.get(worker)
+        if episode is None:
+            return None
+        episode.add(transition, now)
+        if not transition['is_last']:
+            return None
+        del self._running[worker]
+        self._stats.add(episode.stats(), prefix='epstats')
+        return {'episode/score': episode.score, 'episode/length': float(episode.length)}
+
+    def stats(self) -> dict[str, Any]:
+        """Return the epstats/… of the episodes ended since the last call, and start anew."""
+        limit = self._now() - self._timeout
+        self._running = {k: v for k, v in self._running.items() if v.seen >= limit}
+        return self._stats.result()
+
+
+class _Episode:
+    """Sums over one episode that is still running."""
+
+    def __init__(self, videos: bool):
+        self.score = 0.0
+        self.length = 0
+        self.seen = 0.0  # time of the last step
+        self._videos = videos
+        self._changes = 0
+        self._reward = 0.0  # of the last step
+        self._frames: dict[str, list[np.ndarray]] = {}
+        self._sums: dict[str, np.ndarray] = {}
+        self._maxima: dict[str, np.ndarray] = {}
+
+    def add(self, transition: Transition, now: float) -> None:
+        reward = float(transition['reward'])
+        if self.length and abs(reward - self._reward) >= REWARD_CHANGE:
+            self._changes += 1
+        self._reward = reward
+        self.score += reward
+        self.length += 1
+        self.seen = now
+        for key, value in transition.items():
+            value = np.asarray(value)
+            if value.dtype == np.uint8 and value.ndim == 3:
+                if self._videos:
+                    self._add_frame(key, value)
+            elif key.startswith('log/') and value.dtype.kind in 'biuf':
+                self._add_value(key, value)
+
+    def stats(self) -> dict[str, Any]:
+        """Metric -> value, of an episode that is over."""
+        stats: dict[str, Any] = {}
+        for key, total in self._sums.items():
+            stats[f'{key}/avg'] = total / self.length
+            stats[f'{key}/max'] = self._maxima[key]
+            stats[f'{key}/sum'] = total
+        if self.length > 1:
+            stats['reward_rate'] = self._changes / (self.length - 1)
+        for key, frames in self._frames.items():
+            stats[key if key.startswith('log/') else f'policy_{key}'] = np.stack(frames)
+        return stats
+
+    def _add_frame(self, key: str, value: np.ndarray) -> None:
+        frames = self._frames.setdefault(key, [])
+        if len(frames) < MAX_FRAMES:
+            frames.append(value.copy())  # a view would keep the images of all workers alive
+
+    def _add_value(self, key: str, value: np.ndarray) -> None:
+        value = value.astype(np.float64)
+        self._sums[key] = self._sums.get(key, 0.0) + value
+        self._maxima[key] = np.maximum(self._maxima.get(key, value), value)

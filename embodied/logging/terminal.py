@@ -1,0 +1,58 @@
+"""Metrics on the terminal: one readable block per write."""
+
+import math
+import re
+
+import numpy as np
+
+from ..core.errors import UserError
+from .logger import Summary
+
+
+class Terminal:
+    """Prints the scalars whose names match `pattern`, a regular expression ('' = all).
+
+    Up to three go on the line of the step, more get a line each. Raises UserError if the
+    pattern is no regular expression.
+    """
+
+    name = 'terminal'
+
+    def __init__(self, pattern: str = ''):
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as error:
+            raise UserError(
+                f'{pattern!r} is not a regular expression: {error} (logger.filter).'
+            ) from error
+
+    def write(self, summaries: list[Summary]) -> None:
+        """Print a block headed by the last step."""
+        shown = {
+            name: format_number(value)
+            for _, name, value in summaries
+            if not isinstance(value, str) and value.ndim == 0 and self._pattern.search(name)
+        }
+        title = f'Step {max(step for step, _, _ in summaries):,}'
+        if len(shown) <= 3:
+            pairs = [f'{name} {value}' for name, value in shown.items()]
+            text = '  '.join([f'[{title}]', *pairs])
+        else:
+            width = max(map(len, shown))
+            rows = [f'  {name:<{width}}  {value}' for name, value in shown.items()]
+            text = '\n'.join(['', f'{f"── {title} ":─<{width + 12}}', *rows])
+        print(text, flush=True)
+
+    def close(self) -> None:
+        """Nothing is kept back."""
+
+
+def format_number(value: np.ndarray) -> str:
+    """Four significant digits; whole numbers in full, up to a million."""
+    number = float(value) + 0.0  # which turns -0.0 into 0.0
+    if number == round(number, 0) and abs(number) < 1e6:
+        return f'{number:,.0f}'
+    if 1e-3 <= abs(number) < 1e6:
+        decimals = max(1, 3 - math.floor(math.log10(abs(number))))
+        return f'{number:,.{decimals}f}'.rstrip('0').rstrip('.')
+    return f'{number:.3g}'
