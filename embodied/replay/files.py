@@ -1,0 +1,131 @@
+"""Chunk files: `TIME-UUID-SUCCESSOR-LENGTH.npz`, one array per key, never pickled.
+
+Ids in names are 22 base62 characters (digits, then small, then large letters), 0…0 where there
+is no successor. Names sort by time. A file appears under its name only when it is complete.
+"""
+
+import datetime
+import os
+import pathlib
+import re
+import string
+import threading
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+
+DIGITS = string.digits + string.ascii_letters
+NOWHERE = bytes(16)  # the successor of a chunk that has none
+PATTERN = re.compile(r'(\d{8}T\d{6}F\d{6})-([0-9a-zA-Z]{22})-([0-9a-zA-Z]{22})-(\d+)\.npz')
+_last_time = datetime.datetime.min
+_time_lock = threading.Lock()
+
+
+class Name(NamedTuple):
+    """What the name of a chunk file says."""
+
+    time: str
+    uuid: bytes
+    successor: bytes
+    length: int
+
+    def __str__(self) -> str:
+        return (
+            f'{self.time}-{to_base62(self.uuid)}-{to_base62(self.successor)}-{self.length}.npz'
+        )
+
+
+def parse(filename: str) -> Name | None:
+    """Return what a file name says, or None if it is not the name of a chunk."""
+    match = PATTERN.fullmatch(filename)
+    if not match:
+        return None
+    try:
+        return Name(match[1], from_base62(match[2]), from_base62(match[3]), int(match[4]))
+    except OverflowError:  # 22 characters can say more than 16 bytes hold
+        return None
+
+
+def to_base62(uuid: bytes) -> str:
+    number, chars = int.from_bytes(uuid, 'big'), []
+    for _ in range(22):
+        number, digit = divmod(number, 62)
+        chars.append(DIGITS[digit])
+    return ''.join(reversed(chars))
+
+
+def from_base62(text: str) -> bytes:
+    number = 0
+    for char in text:
+        number = number * 62 + DIGITS.index(char)
+    return number.to_bytes(16, 'big')
+
+
+def timestamp() -> str:
+    """Return the time in microseconds, later than that of any call before."""
+    global _last_time
+    with _time_lock:
+        now = datetime.datetime.now()
+        _last_time = max(now, _last_time + datetime.timedelta(microseconds=1))
+        return _last_time.strftime('%Y%m%dT%H%M%SF%f')
+
+
+def write(
+    directory: pathlib.Path, name: Name, arrays: dict[str, np.ndarray], sync: bool = False
+) -> None:
+    """Write a chunk file aside and rename it; `sync`: wait until the disk has it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / str(name)
+    aside = path.with_suffix('.tmp')
+    with open(aside, 'wb') as file:
+        # The format of np.savez, which itself would stumble over a key named `file`.
+        with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED) as archive:
+            for key, array in arrays.items():
+                with archive.open(f'{key}.npy', 'w', force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, array, allow_pickle=False)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+def read(directory: pathlib.Path, name: Name) -> dict[str, np.ndarray]:
+    """Return the arrays of a chunk file without `stepid`, which follows from its name.
+
+    Raises ValueError for whatever keeps the file from being read.
+    """
+    try:
+        with np.load(directory / str(name), allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files if key != 'stepid'}
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f'cannot be read ({error})') from error
+    if not arrays or any(not x.shape or len(x) != name.length for x in arrays.values()):
+        raise ValueError(f'does not hold {name.length} steps of every key')
+    return arrays
+
+
+def scan(directory: pathlib.Path) -> tuple[list[Name], list[str], list[str]]:
+    """Return the names of chunk files by time, foreign .npz files, and files to remove.
+
+    A chunk that grew was written again under a new name; if both are there, the process was
+    ended between, and the shorter one is to be removed, as are files not written to the end.
+    """
+    best: dict[bytes, Name] = {}
+    foreign, stale = [], []
+    for filename in sorted(os.listdir(directory)) if directory.exists() else []:
+        name = parse(filename)
+        if name is None:
+            if filename.endswith('.npz'):
+                foreign.append(filename)
+            elif filename.endswith('.tmp') and parse(filename[:-4] + '.npz'):
+                stale.append(filename)
+            continue
+        pair = sorted({name, best.get(name.uuid, name)}, key=_progress)
+        best[name.uuid] = pair.pop()
+        stale += [str(x) for x in pair]
+    return sorted(best.values(), key=str), foreign, stale
+
+
+def _progress(name: Name) -> tuple[int, bool]:
+    return name.length, name.successor != NOWHERE

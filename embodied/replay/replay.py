@@ -1,0 +1,239 @@
+"""The replay: steps in, batches of sequences out."""
+
+import collections
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import UserError
+from . import limiters, selectors
+from .chunk import Chunk, Span
+from .ring import Ring
+from .storage import Storage
+
+MODES = ('train', 'report', 'eval')
+
+
+class Replay:
+    """Stores the steps of several workers and samples sequences of `length` steps.
+
+    An item is a start position of `length` consecutive steps of one worker; it exists once
+    all of its steps are in. Sequences cross episodes, never workers. The oldest items leave
+    when there are `capacity`, and their storage with them. Every step gets a `stepid` of 20
+    bytes, by which `update` finds it.
+
+    directory: where `save` writes chunk files and `load` finds them. chunksize: steps per
+    chunk. online: each worker's stream is also cut into sequences that do not overlap, which
+    the next train samples take first, once each. selector: picks items for train samples
+    (default Uniform(seed)); report and eval samples draw uniformly from generators of their
+    own, so that they change nothing in training. save_wait: `save` also waits until the disk
+    has the bytes. convert: applied to the arrays of each file loaded, for files that others
+    wrote; applied to its own result it must change nothing.
+
+    Thread-safe: `_lock` guards which items there are and is held for a short time; copies of
+    stored values and files have locks of their own (see Storage).
+    """
+
+    def __init__(
+        self,
+        length: int,
+        capacity: int | None = None,
+        directory: Any = None,
+        chunksize: int = 1024,
+        online: bool = False,
+        selector: selectors.Selector | None = None,
+        save_wait: bool = False,
+        name: str = 'unnamed',
+        seed: int = 0,
+        convert: Callable[[dict], dict] | None = None,
+    ):
+        if min(length, chunksize, 1 if capacity is None else capacity) < 1:
+            raise UserError(
+                f'Replay {name!r} needs a length, capacity and chunksize of at least 1, got '
+                f'{length}, {capacity} and {chunksize} (replay.size, replay.chunksize).'
+            )
+        self.length = length
+        self.capacity = None if capacity is None else int(capacity)
+        self.name = name
+        self._selector = selectors.Uniform(seed) if selector is None else selector
+        self._convert = convert
+        self._rngs = {x: np.random.default_rng([seed, i]) for i, x in enumerate(MODES) if i}
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)
+        self._storage = Storage(name, chunksize, directory, save_wait, self._lock)
+        self._streams: dict[Hashable, _Stream] = {}
+        self._items = Ring()  # of positions; the i-th is item `first` + i
+        self._first = 0
+        self._online: collections.deque[int] | None = collections.deque() if online else None
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def __len__(self) -> int:
+        """The number of items."""
+        return len(self._items)
+
+    def add(self, step: Mapping[str, Any], worker: Hashable = 0) -> None:
+        """Append one step to a worker's stream; keys that start with log/ are left out.
+
+        All steps have the same keys, shapes and dtypes, or a UserError says which differs.
+        """
+        step = {
+            key: np.asarray(value)
+            for key, value in step.items()
+            if key != 'stepid' and not key.startswith('log/')
+        }
+        with self._lock:
+            self._storage.check(step, worker)
+            stream = self._streams.setdefault(worker, _Stream())
+            chunk = stream.chunk
+            if chunk is None or chunk.length == chunk.size:
+                chunk = stream.chunk = self._storage.allocate(chunk)
+            stream.begins.append(chunk.append(step))
+            stream.count += 1
+            if len(stream.begins) == self.length:
+                self._insert(stream.begins.popleft())
+                if self._online is not None and stream.count % self.length == 0:
+                    self._online.append(self._first + len(self._items) - 1)
+                self._counts['inserts'] += 1
+
+    def sample(self, batch: int, mode: str = 'train') -> dict[str, np.ndarray]:
+        """Return `batch` sequences as new arrays (batch, length, …); waits for the first item.
+
+        is_first is set at the first step of each, and is_last where the step after it
+        begins an episode (an abandoned one ended there).
+        """
+        if mode not in MODES:
+            raise ValueError(f'mode {mode!r} is none of {MODES}')
+        with self._lock:
+            limiters.wait(self._filled, self.__len__, f'replay {self.name!r} is empty')
+            spans = [self._span(self._pick(mode)) for _ in range(batch)]
+            self._counts['samples'] += batch
+        data = self._storage.read(spans, self.length)
+        if 'is_first' in data:
+            data['is_first'][:, 0] = True
+            if 'is_last' in data:
+                data['is_last'][:, :-1] |= data['is_first'][:, 1:]
+        return data
+
+    def update(self, data: Mapping[str, Any]) -> None:
+        """Overwrite stored values of the steps in `stepid` (…, 20), uint8.
+
+        data: any stored keys (…, *shape of a step), and `priority` (…), which goes to the
+        selector. Steps that have left the buffer are ignored.
+        """
+        lead = np.shape(data['stepid'])[:-1]
+        ids = np.ascontiguousarray(data['stepid']).reshape(-1, 20)
+        values = {k: np.asarray(v) for k, v in data.items() if k not in ('stepid', 'priority')}
+        with self._lock:
+            self._check_update(values, lead)
+            runs = list(self._storage.runs(ids))
+            if 'priority' in data and runs:
+                known = np.concatenate([np.arange(x, x + n) for _, _, x, n in runs])
+                priorities = np.asarray(data['priority']).reshape(len(ids))
+                self._selector.prioritize(ids[known], priorities[known])
+            self._counts['updates'] += sum(count for *_, count in runs)
+        if values:
+            flat = {k: v.reshape(len(ids), *v.shape[len(lead) :]) for k, v in values.items()}
+            self._storage.overwrite(runs, flat)
+
+    def stats(self) -> dict[str, float]:
+        """Return sizes, and what was counted since the last call.
+
+        inserts in items, samples in sequences, updates in steps; replay_ratio is the number
+        of sampled steps per inserted item.
+        """
+        with self._lock:
+            counts, self._counts = self._counts, collections.Counter()
+            inserts, samples = counts['inserts'], counts['samples']
+            return {
+                'items': len(self._items),
+                'chunks': len(self._storage),
+                'streams': len(self._streams),
+                'ram_gb': self._storage.nbytes / 2**30,
+                'inserts': inserts,
+                'samples': samples,
+                'updates': counts['updates'],
+                'replay_ratio': self.length * samples / inserts if inserts else 0.0,
+            }
+
+    def save(self) -> dict:
+        """Write what is new to the directory, if there is one, and return the sizes.
+
+        Chunks that grew are written. Those whose stored values alone changed are written too,
+        up to 1 GiB per save, so that a large buffer is not written anew every time; the rest
+        follows at the next saves. Files of chunks that have left are removed.
+        """
+        self._storage.save()
+        with self._lock:
+            return {'items': len(self._items), 'chunks': len(self._storage)}
+
+    def load(self, data: Any = None) -> None:
+        """Take in what the directory holds and is not there yet; `data` comes from `save`.
+
+        The newest items are kept up to the capacity. Workers begin new streams. Files that
+        cannot be used are skipped with one warning that names them.
+        """
+        room = None if self.capacity is None else self.capacity - len(self)
+        for chunk, skip in self._storage.load(self.length, room, self._convert):
+            with self._lock:
+                self._adopt(chunk, skip)
+
+    # What follows is called under _lock.
+
+    def _adopt(self, chunk: Chunk, skip: int) -> None:
+        """Take in a loaded chunk and make items of its steps from `skip` on."""
+        self._storage.register(chunk)
+        begins = range(skip, chunk.available(self.length))
+        chunk.refs = len(begins)
+        for index in begins:
+            self._insert(chunk.position(index))
+
+    def _insert(self, position: int) -> None:
+        """Make an item of a position, after the oldest has made room."""
+        if len(self._items) == self.capacity:
+            self._evict()
+        key = self._first + len(self._items)
+        self._items.append(position)
+        span = self._storage.span(position, self.length)
+        ids = [chunk.arrays['stepid'][start:stop] for chunk, start, stop in span]
+        self._selector[key] = ids[0] if len(ids) == 1 else np.concatenate(ids)
+        self._filled.notify_all()
+
+    def _evict(self) -> None:
+        position, key = self._items.popleft(), self._first
+        self._first += 1
+        del self._selector[key]
+        if self._online and self._online[0] == key:
+            self._online.popleft()
+        self._storage.unref(position)
+
+    def _pick(self, mode: str) -> int:
+        if mode != 'train':
+            return self._first + int(self._rngs[mode].integers(len(self._items)))
+        if self._online:
+            return self._online.popleft()
+        return self._selector()
+
+    def _span(self, key: int) -> Span:
+        return self._storage.span(self._items[key - self._first], self.length)
+
+    def _check_update(self, values: dict[str, np.ndarray], lead: tuple) -> None:
+        for key, value in values.items():
+            if key not in (self._storage.spec or {}):
+                raise ValueError(f'Replay {self.name!r} stores no {key!r} to update.')
+            shape, dtype = self._storage.spec[key]
+            if value.shape != (*lead, *shape) or value.dtype != dtype:
+                raise ValueError(
+                    f'Update of {key!r} has {value.dtype} {value.shape} instead of {dtype} '
+                    f'{(*lead, *shape)}.'
+                )
+
+
+class _Stream:
+    """One worker: its open chunk, and the positions that may still begin an item."""
+
+    def __init__(self) -> None:
+        self.chunk: Chunk | None = None
+        self.begins: collections.deque[int] = collections.deque()
+        self.count = 0  # of steps
