@@ -13,7 +13,7 @@ import numpy as np
 
 import embodied
 from dreamerv3 import checks
-from embodied import envs, streams, wrappers
+from embodied import envs, logging, streams, wrappers
 
 # Keys that an agent gets beside its own section.
 AGENT_KEYS = (
@@ -61,10 +61,8 @@ def make_env(config: elements.Config, index: int) -> Any:
 
     Equal seeds and indices give equal environments; different indices differ.
     """
-    suite, _ = envs.find(config.task)
-    options = dict(config.env[suite]) if suite in config.env else {}
     seed = int(np.random.SeedSequence([config.seed, index]).generate_state(1)[0] >> 1)
-    return wrappers.wrap(envs.make(config.task, seed=seed, **options))
+    return wrappers.wrap(envs.make(config.task, seed=seed, **_env_options(config)))
 
 
 def make_replay(
@@ -100,6 +98,27 @@ def make_stream(
         strict=mode == 'train',
         contiguous=True,
     )
+
+
+def make_logger(config: elements.Config) -> 'embodied.logging.Logger':
+    """The terminal and the outputs that the config names, all in the logdir.
+
+    The x axis counts environment frames: steps times the suite's action repeat.
+    """
+    outputs = [logging.Terminal(config.logger.filter)]
+    if 'jsonl' in config.logger.outputs:
+        outputs.append(logging.JSONL(config.logdir, 'metrics.jsonl'))
+        outputs.append(logging.JSONL(config.logdir, 'scores.jsonl', 'episode/score'))
+    if 'scope' in config.logger.outputs:
+        outputs.append(logging.Scope(config.logdir, fps=config.logger.fps))
+    repeat = _env_options(config).get('repeat', 1)
+    return logging.Logger(elements.Counter(), outputs, multiplier=repeat)
+
+
+def _env_options(config: elements.Config) -> dict[str, Any]:
+    """The section of the task's suite; a suite without options has none."""
+    suite, _ = envs.find(config.task)
+    return dict(config.env[suite]) if suite in config.env else {}
 
 
 def _chunks(config: elements.Config, mode: str) -> tuple[int, int]:

@@ -35,12 +35,12 @@ LATER = (
 def find(task: str) -> tuple[str, str]:
     """Split SUITE_TASK at the first underscore; UserError where one of them is unknown."""
     suite, _, name = task.partition('_')
-    if suite in LATER:
-        raise UserError(
-            f'The suite of --task {task} comes in a later version; this one has '
-            f'{", ".join(SUITES)}.'
-        )
     if suite not in SUITES:
+        if suite in LATER:
+            raise UserError(
+                f'The suite of --task {task} comes in a later version; this one has '
+                f'{", ".join(SUITES)}.'
+            )
         raise UserError(
             f'Unknown suite {suite!r} in --task {task}; expected SUITE_TASK with one of '
             f'{", ".join(SUITES)}.{_nearest(suite, [*SUITES, *LATER])}'

@@ -1,0 +1,185 @@
+"""What the factories build from a config, without the run loops and mostly without JAX."""
+
+import functools
+import sys
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import embodied
+from dreamerv3 import config as configs
+from dreamerv3 import factories
+from embodied import envs
+
+
+def load(tmp_path, *names, **overrides):
+    overrides = {k.replace('__', '.'): v for k, v in overrides.items()}
+    return configs.load(names or ['debug'], {'logdir': str(tmp_path), **overrides})
+
+
+def fill(replay, steps):
+    for index in range(steps):
+        replay.add(
+            {
+                'step': np.int32(index),
+                'is_first': np.bool_(index == 0),
+                'is_last': np.bool_(False),
+            }
+        )
+
+
+def test_run_args_are_flat(tmp_path):
+    args = factories.run_args(load(tmp_path, 'debug', 'crafter', seed=3))
+    assert args.train_ratio == 512
+    assert args.usage.psutil is True
+    assert (args.logdir, args.seed, args.batch_size) == (str(tmp_path), 3, 8)
+    assert (args.batch_length, args.report_length, args.replay_context) == (10, 5, 1)
+
+
+def test_envs_differ_by_index_and_seed_and_repeat(tmp_path):
+    def frame(seed, index):
+        env = factories.make_env(load(tmp_path, seed=seed), index)
+        act = {'act_disc': np.int32(0), 'act_cont': np.zeros(6, np.float32)}
+        return env.step({**act, 'reset': np.bool_(True)})
+
+    images = [frame(*key)['image'].tobytes() for key in ((0, 0), (0, 1), (1, 0), (1, 1))]
+    assert len(set(images)) == 4
+    assert frame(1, 1)['image'].tobytes() == images[3]
+
+
+def test_env_options_come_from_the_suite(tmp_path):
+    config = load(tmp_path, 'crafter', env__crafter__size=[32, 48], env__crafter__logs=True)
+    spaces = factories.make_env(config, 0).obs_space
+    assert spaces['image'].shape == (32, 48, 3)
+    assert 'log/achievement_eat_cow' in spaces
+
+
+def test_an_action_outside_of_its_space_is_named(tmp_path):
+    env = factories.make_env(load(tmp_path), 0)
+    act = {
+        'act_disc': np.int32(5),
+        'act_cont': np.zeros(6, np.float32),
+        'reset': np.bool_(False),
+    }
+    with pytest.raises(embodied.UserError, match=r"'act_disc'.*greatest 5"):
+        env.step(act)
+
+
+def test_factories_cross_processes(tmp_path):
+    make = functools.partial(factories.make_env, load(tmp_path), 2)
+    env = cloudpickle.loads(cloudpickle.dumps(make))()
+    assert env.obs_space['vector'].shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ('mode', 'length', 'capacity'), [('train', 31, 10_000), ('eval', 6, 1_000)]
+)
+def test_replay_items_fit_the_stream(tmp_path, mode, length, capacity):
+    replay = factories.make_replay(load(tmp_path, consec_train=3), 'some', mode)
+    assert (replay.length, replay.capacity) == (length, capacity)
+    fill(replay, 20)
+    replay.save()
+    assert list(tmp_path.glob('**/*.npz')) == list((tmp_path / 'some').glob('*.npz')) != []
+
+
+def test_train_stream_gives_consecutive_chunks_of_one_sequence(tmp_path):
+    config = load(tmp_path, consec_train=3, replay_context=2, replay__online=False)
+    replay = factories.make_replay(config)
+    fill(replay, 60)
+    stream = factories.make_stream(config, replay, 'train')
+    chunks = [next(stream) for _ in range(3)]
+    assert all(x['step'].shape == (8, 12) for x in chunks)
+    assert [set(x['consec'].flat) for x in chunks] == [{0}, {1}, {2}]
+    np.testing.assert_array_equal(chunks[0]['step'] + 10, chunks[1]['step'])
+    np.testing.assert_array_equal(chunks[0]['step'] + 20, chunks[2]['step'])
+
+
+def test_report_stream_cuts_the_train_replay(tmp_path):
+    config = load(tmp_path)
+    replay = factories.make_replay(config)
+    fill(replay, 40)
+    batch = next(factories.make_stream(config, replay, 'report'))
+    assert batch['step'].shape == (8, 6)
+
+
+def test_eval_stream_fits_the_eval_replay(tmp_path):
+    config = load(tmp_path, consec_report=2)
+    replay = factories.make_replay(config, 'eval', 'eval')
+    fill(replay, 40)
+    stream = factories.make_stream(config, replay, 'eval')
+    assert [next(stream)['step'].shape for _ in range(2)] == [(8, 6), (8, 6)]
+
+
+def test_online_queue_is_for_training_alone(tmp_path):
+    """The newest complete sequence comes first where there is a queue."""
+    config = load(tmp_path, batch_size=1)
+    replay = factories.make_replay(config)
+    fill(replay, 22)
+    stream = factories.make_stream(config, replay, 'train')
+    assert [next(stream)['step'][0, 0] for _ in range(2)] == [0, 11]
+
+
+def test_random_agent_needs_no_jax(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'dreamerv3.agent', None)
+    agent = factories.make_agent(load(tmp_path, random_agent=True))
+    assert isinstance(agent, embodied.RandomAgent)
+    assert agent.act_space.keys() == {'act_disc', 'act_cont'}
+    assert not any(key.startswith('log/') for key in agent.obs_space)
+
+
+def test_image_sizes_are_checked_before_the_agent_is_imported(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'dreamerv3.agent', None)
+    config = load(tmp_path, 'debug', 'crafter', env__crafter__size=[60, 60])
+    with pytest.raises(embodied.UserError, match=r'--env\.crafter\.size'):
+        factories.make_agent(config)
+
+
+def test_agent_gets_its_section_and_the_run_keys(tmp_path, monkeypatch):
+    class Recorder:
+        def __init__(self, *args):
+            self.args = args
+
+    module = type(sys)('dreamerv3.agent')
+    module.Agent = Recorder
+    monkeypatch.setitem(sys.modules, 'dreamerv3.agent', module)
+    agent = factories.make_agent(load(tmp_path, 'debug', 'crafter', seed=4))
+    obs_space, act_space, config = agent.args
+    assert obs_space.keys() == {'image', 'reward', 'is_first', 'is_last', 'is_terminal'}
+    assert act_space.keys() == {'action'}
+    assert config.dyn.rssm.deter == 8
+    assert config.jax.platform == 'cpu'
+    assert (config.seed, config.logdir, config.replay_priority) == (4, str(tmp_path), False)
+    assert (config.batch_size, config.batch_length, config.report_length) == (8, 10, 5)
+    assert (config.replica, config.replicas, config.replay_context) == (0, 1, 1)
+
+
+def test_logger_writes_metrics_and_scores(tmp_path, capsys):
+    logger = factories.make_logger(load(tmp_path))
+    logger.step.increment(7)
+    logger.add({'score': 1.5, 'length': 3}, prefix='episode')
+    logger.add({'loss/image': 2.0, 'val': 4.0}, prefix='train')
+    logger.close()
+    lines = (tmp_path / 'metrics.jsonl').read_text().splitlines()
+    assert lines == [
+        '{"step": 7, "episode/score": 1.5, "episode/length": 3.0, '
+        '"train/loss/image": 2.0, "train/val": 4.0}'
+    ]
+    scores = (tmp_path / 'scores.jsonl').read_text()
+    assert scores == '{"step": 7, "episode/score": 1.5}\n'
+    assert (tmp_path / 'scope').is_dir()
+    shown = capsys.readouterr().out
+    assert 'episode/score' in shown
+    assert 'train/val' not in shown
+
+
+def test_logger_without_outputs_but_the_terminal(tmp_path):
+    logger = factories.make_logger(load(tmp_path, logger__outputs=['jsonl']))
+    assert [x.name for x in logger.outputs] == ['terminal', 'metrics.jsonl', 'scores.jsonl']
+
+
+def test_x_axis_counts_frames(tmp_path, monkeypatch):
+    assert factories.make_logger(load(tmp_path)).multiplier == 1
+    monkeypatch.setitem(envs.SUITES, 'dmc', envs.Suite('dmc:Dmc', None))
+    config = load(tmp_path, 'dmc_vision', env__dmc__repeat=2)
+    assert factories.make_logger(config).multiplier == 2
