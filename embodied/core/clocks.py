@@ -53,6 +53,11 @@ class Ratio:
         self.ratio = exact(ratio)
         self.reset()
 
+    @property
+    def started(self) -> bool:
+        """Whether the count has begun."""
+        return self._last is not None
+
     def reset(self) -> None:
         """Forget the count: the next call starts anew."""
         self._last: int | None = None

@@ -1,0 +1,51 @@
+"""What the run loops do before their first step."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..core import checkpoint
+from ..core.driver import Driver
+from ..core.errors import UserError
+
+
+def check(args: Any) -> None:
+    """Raise UserError for lengths that do not fit each other."""
+    report = args.report_length * args.consec_report
+    train = args.batch_length * args.consec_train
+    if report > train:
+        raise UserError(
+            f'A report of {report} steps (report_length x consec_report) is longer than the '
+            f'replayed sequence of {train} (batch_length x consec_train); lower report_length.'
+        )
+
+
+def check_replay(replay: Any, args: Any) -> None:
+    """Raise UserError if the replay can never hold the items that training starts with."""
+    batch = args.batch_size * args.batch_length
+    if replay.capacity is not None and replay.capacity < batch:
+        raise UserError(
+            f'The replay holds {replay.capacity:,} items at most, fewer than one batch of '
+            f'{batch:,} (batch_size x batch_length); raise replay.size.'
+        )
+
+
+def make_driver(make_env: Callable, count: int, args: Any) -> Driver:
+    """Return a driver of `count` envs, in one process each or, with run.debug, in this one."""
+    if count < 1:
+        raise UserError(f'There are {count} environments; expected at least 1 (run.envs).')
+    makers = [functools.partial(make_env, index) for index in range(count)]
+    return Driver(makers, parallel=not args.debug)
+
+
+def load_agent(agent: Any, path: str, regex: str = '.*') -> None:
+    """Load the agent alone from another run; with a regex, the names that match it.
+
+    path: a run folder, its ckpt folder or a checkpoint. Raises UserError if there is none.
+    """
+    data = checkpoint.read(path, ['agent'])['agent']
+    if regex == '.*':
+        agent.load(data)
+    else:
+        agent.load(data, regex=regex)
+    print(f'Agent loaded from {path}', flush=True)
