@@ -8,6 +8,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,8 @@ import cloudpickle
 
 from .base import Spaces, Step
 from .errors import UserError
+
+END, GONE = 'end', 'gone'  # what a process gets instead of an action
 
 
 class LocalEnv:
@@ -84,7 +87,8 @@ class ProcessEnv:
     def ask_to_end(self) -> None:
         """Let the process close its environment, without waiting for it."""
         if self._end.alive:
-            self.send(None)
+            with contextlib.suppress(OSError):
+                self._conn.send(END)
 
     def close(self) -> None:
         """End the process, by force if it does not end by itself within seconds."""
@@ -105,26 +109,31 @@ class ProcessEnv:
 
 
 def _serve(conn: connection.Connection, factory: bytes) -> None:
-    """Run one environment for the parent until it says None or is gone."""
+    """Run one environment for the parent until it says END or is gone."""
     os.setsid()  # a group of its own: what the environment starts can be ended with it
-    env = None
+    env = action = None
     try:
         env = cloudpickle.loads(factory)()
-        reply = env.obs_space, env.act_space
-        while True:
-            conn.send((None, reply))
-            try:
-                action = conn.recv()
-            except EOFError:
-                return
-            if action is None:
-                return
-            reply = env.step(action)
+        action = _exchange(conn, (env.obs_space, env.act_space))
+        while isinstance(action, dict):
+            action = _exchange(conn, env.step(action))
     except Exception as error:
         _report(conn, error)
     finally:
         if env is not None:
             env.close()
+    if action == GONE:  # nobody else is there to end what the environment left
+        sys.stdout.flush()
+        os.killpg(0, signal.SIGKILL)
+
+
+def _exchange(conn: connection.Connection, result: Any) -> Any:
+    """Send a result and return the next action, END or GONE."""
+    try:
+        conn.send((None, result))
+        return conn.recv()
+    except (EOFError, ConnectionError):
+        return GONE
 
 
 def _report(conn: connection.Connection, error: Exception) -> None:
@@ -140,7 +149,7 @@ def _report(conn: connection.Connection, error: Exception) -> None:
 def _end(process: Any, conn: connection.Connection, grace: float = 5.0) -> None:
     """Ask, wait, and then end the process and everything that it started."""
     with contextlib.suppress(OSError):
-        conn.send(None)
+        conn.send(END)
     conn.close()
     connection.wait([process.sentinel], grace)
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -165,7 +165,7 @@ class Storage:
             chunk = chunk.successor
 
     def _to_write(self) -> list[Chunk]:
-        """Return chunks that grew, and those whose values changed, the longest unwritten first."""
+        """Return chunks that grew, and those that changed, the longest unwritten first."""
         with self._lock:
             chunks = list(self._chunks.values())
         chosen, budget = [chunk for chunk in chunks if chunk.grown], REFRESH_BYTES

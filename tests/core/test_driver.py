@@ -1,0 +1,310 @@
+"""The driver: what a transition holds, when episodes reset, and how processes end."""
+
+import functools
+import gc
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import embodied
+from tests.doubles import CounterEnv, DoubleAgent
+
+KEYS = {'step', 'episode', 'env', 'last', 'reward', 'is_first', 'is_last', 'is_terminal'}
+
+
+def make_envs(count: int, **kwargs) -> list:
+    return [functools.partial(CounterEnv, i, **kwargs) for i in range(count)]
+
+
+def constant_policy(carry, obs: dict) -> tuple:
+    count = len(obs['is_first'])
+    return carry, {'action': np.full(count, 3, np.int32)}, {'out': np.full((count, 2), 7.0)}
+
+
+def record(driver: embodied.Driver) -> list[list[dict]]:
+    """Return lists, one per environment, to which transitions are appended as they come."""
+    seen: list[list[dict]] = [[] for _ in range(len(driver))]
+    driver.on_step(lambda transition, worker: seen[worker].append(transition))
+    return seen
+
+
+def test_transitions_hold_observation_action_output_and_logs():
+    driver = embodied.Driver(make_envs(2, length=3), parallel=False)
+    seen = record(driver)
+    driver(constant_policy, steps=16)
+    assert all(x.keys() == KEYS | {'log/step', 'action', 'out'} for each in seen for x in each)
+    for worker, steps in enumerate(seen):
+        assert [int(x['step']) for x in steps] == [0, 1, 2, 0, 1, 2, 0, 1]
+        assert [int(x['episode']) for x in steps] == [0, 0, 0, 1, 1, 1, 2, 2]
+        assert [int(x['env']) for x in steps] == [worker] * 8
+        assert [bool(x['is_first']) for x in steps] == [x['step'] == 0 for x in steps]
+        # The action of a transition follows its observation, and is zero after the last.
+        assert [int(x['action']) for x in steps] == [3, 3, 0, 3, 3, 0, 3, 3]
+        assert [int(x['last']) for x in steps] == [0, 3, 3, 0, 3, 3, 0, 3]
+        assert all(x['out'].tolist() == [7, 7] for x in steps)
+
+
+def test_policy_gets_contiguous_batches_without_logs():
+    driver = embodied.Driver(make_envs(3, image=True), parallel=False)
+    batches = []
+
+    def policy(carry, obs: dict) -> tuple:
+        batches.append(obs)
+        return constant_policy(carry, obs)
+
+    driver(policy, steps=30)
+    assert len(batches) == 10
+    for obs in batches:
+        assert obs.keys() == KEYS | {'image'}
+        assert all(len(x) == 3 and x.flags['C_CONTIGUOUS'] for x in obs.values())
+    assert batches[2]['image'].shape == (3, 8, 8, 3)
+    assert batches[2]['image'].dtype == np.uint8
+    assert batches[2]['step'].tolist() == [2, 2, 2]  # later steps did not write into it
+
+
+def test_carry_comes_from_reset_and_goes_round():
+    driver = embodied.Driver(make_envs(2), parallel=False)
+    agent = DoubleAgent(driver.obs_space, driver.act_space)
+    seen = record(driver)
+    driver.reset(agent.init_policy)
+    driver(agent.policy, steps=50)
+    for steps in seen:
+        assert len(steps) == 25
+        # The double counts the steps of the episode in its carry and gives them out.
+        assert [int(x['latent'][0]) for x in steps] == [int(x['step']) for x in steps]
+
+
+def test_counts_steps_over_all_environments_and_ended_episodes():
+    driver = embodied.Driver(make_envs(3, length=4), parallel=False)
+    seen = record(driver)
+    driver(constant_policy, steps=7)
+    assert [len(x) for x in seen] == [3, 3, 3]
+    driver(constant_policy, episodes=4)  # at steps 4 and 8 of each
+    assert [len(x) for x in seen] == [8, 8, 8]
+    driver(constant_policy)
+    assert [len(x) for x in seen] == [8, 8, 8]
+
+
+def test_reset_begins_new_episodes():
+    driver = embodied.Driver(make_envs(2), parallel=False)
+    seen = record(driver)
+    driver(constant_policy, steps=6)
+    driver.reset()
+    driver(constant_policy, steps=4)
+    assert [int(x['step']) for x in seen[1]] == [0, 1, 2, 0, 1]
+    assert [int(x['last']) for x in seen[1]] == [0, 3, 3, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ('act', 'out', 'message'),
+    [
+        ({'jump': np.zeros(2, np.int32)}, {}, r"\['jump'\], not \['action'\]"),
+        ({}, {}, r"\[\], not \['action'\]"),
+        ({'action': np.zeros(2), 'reset': np.zeros(2)}, {}, r"\['action', 'reset'\], not"),
+        ({'action': np.zeros(3, np.int32)}, {}, r"'action' has the shape \(3,\), not \(2,\)"),
+        ({'action': np.zeros((2, 1))}, {}, r"'action' has the shape \(2, 1\), not \(2,\)"),
+        ({'action': np.zeros(2)}, {'step': np.zeros(2)}, 'share a key'),
+    ],
+)
+def test_malformed_actions_and_outputs_are_errors(act: dict, out: dict, message: str):
+    driver = embodied.Driver(make_envs(2), parallel=False)
+    with pytest.raises(ValueError, match=message):
+        driver(lambda carry, obs: (carry, act, out), steps=1)
+
+
+def test_environments_must_have_the_same_spaces():
+    makes = [CounterEnv, functools.partial(CounterEnv, image=True)]
+    with pytest.raises(ValueError, match='spaces of env 1 differ'):
+        embodied.Driver(makes, parallel=False)
+
+
+def test_closing_closes_every_environment():
+    envs = [CounterEnv(0), CounterEnv(1)]
+    driver = embodied.Driver([lambda env=env: env for env in envs], parallel=False)
+    driver.close()
+    driver.close()
+    assert [env.closed for env in envs] == [True, True]
+
+
+@pytest.mark.parametrize('error', [embodied.UserError('bad value'), KeyError('bug')])
+def test_error_in_this_process_surfaces_as_it_is_and_closes(error: Exception):
+    class Failing(CounterEnv):
+        def step(self, action: dict) -> dict:
+            raise error
+
+    envs = [CounterEnv(0), Failing(1)]
+    driver = embodied.Driver([lambda env=env: env for env in envs], parallel=False)
+    with pytest.raises(type(error)) as info:
+        driver(constant_policy, steps=1)
+    assert info.value is error
+    assert [env.closed for env in envs] == [True, True]
+
+
+# One process per environment.
+
+
+def pids_of(driver: embodied.Driver) -> list[int]:
+    return [env.pid for env in driver._envs]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_processes_give_the_same_transitions():
+    runs = []
+    for parallel in (False, True):
+        driver = embodied.Driver(make_envs(2, length=3, image=True), parallel)
+        agent = DoubleAgent(driver.obs_space, driver.act_space)
+        seen = record(driver)
+        driver.reset(agent.init_policy)
+        driver(agent.policy, steps=14)
+        pids = pids_of(driver) if parallel else []
+        assert all(alive(pid) for pid in pids)
+        driver.close()
+        assert not any(alive(pid) for pid in pids)
+        runs.append([x for steps in seen for x in steps])
+    assert len(runs[0]) == len(runs[1]) == 14
+    for first, second in zip(*runs, strict=True):
+        assert first.keys() == second.keys()
+        for key in first:
+            np.testing.assert_array_equal(first[key], second[key])
+            assert first[key].dtype == second[key].dtype
+
+
+def failing_env(make_error) -> type:
+    class Failing(CounterEnv):
+        def step(self, action: dict) -> dict:
+            if self.step_index == 2:
+                raise make_error()
+            return super().step(action)
+
+    return Failing
+
+
+def test_error_in_a_process_names_it_and_ends_all():
+    failing = failing_env(lambda: ZeroDivisionError('of the third step'))
+    driver = embodied.Driver([CounterEnv, functools.partial(failing, 1)])
+    pids, seen = pids_of(driver), record(driver)
+    with pytest.raises(RuntimeError, match='Env 1 failed in its process') as info:
+        driver(constant_policy, steps=100)
+    message = str(info.value)
+    assert 'ZeroDivisionError: of the third step' in message
+    assert 'in step\n' in message  # the frames of the process
+    assert [len(x) for x in seen] == [3, 3]
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_user_error_in_a_process_stays_one():
+    driver = embodied.Driver([failing_env(lambda: embodied.UserError('Bad flag.'))])
+    with pytest.raises(embodied.UserError, match=r'^Env 0: Bad flag\.$'):
+        driver(constant_policy, steps=100)
+
+
+def test_error_while_building_ends_all(tmp_path: pathlib.Path):
+    class Marking(CounterEnv):
+        def close(self) -> None:
+            (tmp_path / 'closed').touch()
+
+    def fail() -> CounterEnv:
+        raise embodied.UserError('Package missing.')
+
+    with pytest.raises(embodied.UserError, match=r'^Env 1: Package missing\.$'):
+        embodied.Driver([Marking, fail])
+    assert (tmp_path / 'closed').exists()
+
+
+@pytest.mark.parametrize(('how', 'code'), [('kill', -9), ('exit', 3)])
+def test_process_that_ends_is_reported(how: str, code: int):
+    class Dying(CounterEnv):
+        def step(self, action: dict) -> dict:
+            if how == 'kill':
+                os.kill(os.getpid(), signal.SIGKILL)
+            sys.exit(3)
+
+    driver = embodied.Driver([Dying])
+    (pid,) = pids_of(driver)
+    with pytest.raises(RuntimeError, match=rf'Env 0: its process ended \(code {code}\)'):
+        driver(constant_policy, steps=1)
+    assert not alive(pid)
+
+
+def test_what_an_environment_started_ends_with_it(tmp_path: pathlib.Path):
+    fifo = tmp_path / 'fifo'
+    os.mkfifo(fifo)
+
+    class Parent(CounterEnv):
+        def __init__(self):
+            super().__init__()
+            self.child = subprocess.Popen(['sh', '-c', f'exec 3>{fifo}; sleep 1000 & wait'])
+
+        def close(self) -> None:
+            """Forget about the child, as a careless environment would."""
+
+    driver = embodied.Driver([Parent])
+    with open(fifo, 'rb') as file:  # opens once the child has opened it
+        driver.close()
+        assert file.read() == b''  # returns once nobody holds the other end
+
+
+def test_processes_end_with_a_driver_that_is_dropped():
+    driver = embodied.Driver([CounterEnv])
+    (pid,) = pids_of(driver)
+    driver(constant_policy, steps=1)
+    del driver
+    gc.collect()
+    assert not alive(pid)
+
+
+@pytest.mark.parametrize('way', ['kill', 'return'])
+def test_processes_end_with_their_parent(way: str):
+    script = textwrap.dedent("""
+        import subprocess
+        import sys
+        import numpy as np
+        import embodied
+        from tests.doubles import CounterEnv
+
+        class Parent(CounterEnv):
+            def __init__(self):
+                super().__init__()
+                self.child = subprocess.Popen(['sleep', '1000'])
+
+        def main():
+            driver = embodied.Driver([CounterEnv, Parent])
+            driver.on_step(lambda transition, worker: None)
+            policy = lambda carry, obs: (carry, {'action': np.zeros(2, np.int32)}, {})
+            driver(policy, steps=2)
+            print('ready', flush=True)
+            sys.stdin.readline()
+
+        if __name__ == '__main__':
+            main()
+    """)
+    parent = subprocess.Popen(
+        [sys.executable, '-c', script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=pathlib.Path(__file__).parents[2],
+    )
+    with parent:
+        assert parent.stdout.readline() == b'ready\n'
+        if way == 'kill':
+            parent.kill()
+        else:
+            parent.stdin.write(b'\n')
+            parent.stdin.close()
+        # All of them, the sleeping one too, inherited stdout: this returns with the last.
+        assert parent.stdout.read() == b''
+        parent.wait()
+        assert parent.returncode == (-9 if way == 'kill' else 0)

@@ -1,0 +1,203 @@
+"""Wrappers between environment and driver."""
+
+from typing import Any
+
+import elements
+import numpy as np
+import pytest
+
+import embodied
+from embodied import wrappers
+from embodied.core import spaces
+from tests.doubles import CounterEnv
+
+FLAGS = {
+    'reward': elements.Space(np.float32),
+    'is_first': elements.Space(bool),
+    'is_last': elements.Space(bool),
+    'is_terminal': elements.Space(bool),
+}
+RESET = elements.Space(bool)
+
+
+class EchoEnv(embodied.Env):
+    """Returns what the test puts into `obs`, and keeps the actions it got."""
+
+    def __init__(self, obs_space: dict, act_space: dict, obs: dict):
+        self._obs_space = {**obs_space, **FLAGS}
+        self._act_space = {**act_space, 'reset': RESET}
+        flags = {'reward': np.float32(0), 'is_first': True, 'is_last': False}
+        self.obs = {**flags, 'is_terminal': False, **obs}
+        self.actions: list[dict[str, Any]] = []
+
+    @property
+    def obs_space(self) -> dict:
+        return self._obs_space
+
+    @property
+    def act_space(self) -> dict:
+        return self._act_space
+
+    def step(self, action: dict) -> dict:
+        self.actions.append(action)
+        return self.obs
+
+
+def act(**values) -> dict:
+    return {**values, 'reset': np.bool_(False)}
+
+
+def test_actions_are_normalised_where_both_bounds_are_finite():
+    low, high = np.float32([0, -4, -np.inf, -3]), np.float32([10, -2, np.inf, np.inf])
+    env = EchoEnv({}, {'a': elements.Space(np.float32, (4,), low, high)}, {})
+    wrapped = wrappers.NormalizeAction(env)
+    space = wrapped.act_space['a']
+    np.testing.assert_array_equal(space.low, [-1, -1, -np.inf, -3])
+    np.testing.assert_array_equal(space.high, [1, 1, np.inf, np.inf])
+    for given, wanted in [
+        ([-1, -1, 7, 7], [0, -4, 7, 7]),
+        ([1, 1, -7, -7], [10, -2, -7, -7]),
+        ([0.5, 0, 0, 0], [7.5, -3, 0, 0]),
+    ]:
+        wrapped.step(act(a=np.float32(given)))
+        np.testing.assert_array_equal(env.actions[-1]['a'], np.float32(wanted))
+        assert env.actions[-1]['a'].dtype == np.float32
+
+
+def test_normalising_leaves_discrete_actions_and_reset_alone():
+    env = CounterEnv()
+    wrapped = wrappers.NormalizeAction(env)
+    assert spaces.equal(wrapped.act_space['action'], env.act_space['action'])
+    assert wrapped.step({'action': np.int32(3), 'reset': np.bool_(True)})['last'] == 3
+
+
+def test_dtypes_become_float32_int32_uint8_and_bool():
+    space = {
+        'f64': elements.Space(np.float64, (2,), -0.1, 0.1),
+        'f16': elements.Space(np.float16),
+        'i64': elements.Space(np.int64, (), 0, 9),
+        'u16': elements.Space(np.uint16),
+        'free': elements.Space(np.int64),
+        'u8': elements.Space(np.uint8, (2,)),
+        'text': elements.Space(str),
+    }
+    obs = {
+        'f64': np.array([-0.1, 0.1]), 'f16': np.float16(1.5), 'i64': 8, 'u16': np.uint16(65535),
+        'free': -5, 'u8': np.uint8([0, 255]), 'text': 'word',
+    }  # fmt: skip
+    wrapped = wrappers.CheckSpaces(wrappers.UnifyDtypes(EchoEnv(space, {}, obs)))
+    got = wrapped.step(act())
+    kinds = {k: v.dtype for k, v in got.items()}
+    wanted = {'f64': 'f4', 'f16': 'f4', 'i64': 'i4', 'u16': 'i4', 'free': 'i4', 'u8': 'u1'}
+    assert {k: kinds[k] for k in wanted} == {k: np.dtype(v) for k, v in wanted.items()}
+    assert {k: wrapped.obs_space[k].dtype for k in wanted} == {k: kinds[k] for k in wanted}
+    assert (got['i64'], got['u16'], got['free'], got['text']) == (8, 65535, -5, 'word')
+    np.testing.assert_array_equal(got['f64'], np.float32([-0.1, 0.1]))
+
+
+@pytest.mark.parametrize(
+    ('space', 'value'),
+    [
+        (elements.Space(np.int64, (), 0, 9), np.float64(2.5)),  # a float for an integer
+        (elements.Space(np.int64), np.int64(2**40)),  # no int32 holds it
+        (elements.Space(np.uint8, (), 0, 255), np.int64(300)),
+        (elements.Space(np.float64), np.float64(1e300)),  # becomes inf
+        (elements.Space(np.float32), np.float32(np.nan)),
+        (elements.Space(bool), np.int64(1)),
+    ],
+)
+def test_values_that_a_cast_would_change_are_refused(space, value):
+    wrapped = wrappers.wrap(EchoEnv({'key': space}, {}, {'key': value}))
+    with pytest.raises(embodied.UserError, match="Observation 'key' is outside of its space"):
+        wrapped.step(act())
+
+
+def test_actions_reach_the_environment_in_its_own_dtypes():
+    space = {
+        'cont': elements.Space(np.float64, (), 0, 10),
+        'disc': elements.Space(np.int64, (), 0, 4),
+        'small': elements.Space(np.uint16, (), 0, 4),
+    }
+    env = EchoEnv({}, space, {})
+    wrapped = wrappers.wrap(env)
+    wrapped.step(act(cont=np.float32(0.5), disc=np.int32(3), small=np.int32(2)))
+    got = env.actions[-1]
+    assert (got['cont'], got['disc'], got['small']) == (7.5, 3, 2)
+    assert {k: v.dtype for k, v in got.items()} == {
+        'cont': np.float64, 'disc': np.int64, 'small': np.uint16, 'reset': bool,
+    }  # fmt: skip
+
+
+def test_first_observation_outside_of_its_space_is_an_error():
+    image = elements.Space(np.uint8, (4, 4, 3))
+    bad = np.full((4, 4, 3), 0.5, np.float32)
+    wrapped = wrappers.wrap(EchoEnv({'image': image}, {}, {'image': bad}))
+    with pytest.raises(embodied.UserError) as info:
+        wrapped.step({'reset': np.bool_(True)})
+    assert str(info.value) == (
+        "Observation 'image' is outside of its space: expected dtype uint8, "
+        'shape (4, 4, 3), from 0 to 255, got dtype float32, shape (4, 4, 3), '
+        'least 0.5, greatest 0.5.'
+    )
+
+
+def test_missing_and_unknown_keys_are_errors():
+    env = EchoEnv({'key': elements.Space(np.float32)}, {}, {'other': np.float32(0)})
+    wrapped = wrappers.wrap(env)
+    with pytest.raises(embodied.UserError, match=r"Observation lacks.*\['key'\].*\['other'\]"):
+        wrapped.step(act())
+    with pytest.raises(embodied.UserError, match=r"Action lacks.*\[\].*\['jump'\]"):
+        wrapped.step(act(jump=np.int32(0)))
+    assert len(env.actions) == 1
+
+
+def test_float_actions_are_clipped_and_discrete_ones_refused():
+    space = {
+        'cont': elements.Space(np.float32, (2,), np.float32([-2, -np.inf]), np.float32(2)),
+        'disc': elements.Space(np.int32, (), 0, 5),
+    }
+    env = EchoEnv({}, space, {})
+    wrapped = wrappers.wrap(env)
+    wrapped.step(act(cont=np.float32([-5, 5]), disc=np.int32(0)))
+    np.testing.assert_array_equal(env.actions[-1]['cont'], np.float32([-2, 2]))
+    with pytest.raises(embodied.UserError, match="Action 'disc' is outside"):
+        wrapped.step(act(cont=np.zeros(2, np.float32), disc=np.int32(5)))
+    with pytest.raises(embodied.UserError, match="Action 'cont' is outside"):
+        wrapped.step(act(cont=np.float32([0, np.nan]), disc=np.int32(0)))
+
+
+def test_wrapping_an_exact_environment_changes_no_value():
+    plain, wrapped = CounterEnv(image=True), wrappers.wrap(CounterEnv(image=True))
+    for key, space in plain.obs_space.items():
+        assert spaces.equal(space, wrapped.obs_space[key])
+    for index in range(25):
+        action = {'action': np.int32(index % 5), 'reset': np.bool_(index == 13)}
+        first, second = plain.step(action), wrapped.step(action)
+        assert first.keys() == second.keys()
+        for key in first:
+            np.testing.assert_array_equal(first[key], second[key])
+
+
+def test_time_limit_ends_without_terminal_and_resets_next():
+    env = wrappers.TimeLimit(CounterEnv(length=100), 3)
+    seen = [env.step(act(action=np.int32(0))) for _ in range(9)]
+    assert [int(x['step']) for x in seen] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+    assert [bool(x['is_last']) for x in seen] == [False, False, False, True] * 2 + [False]
+    assert not any(x['is_terminal'] for x in seen)
+
+
+def test_time_limit_keeps_a_real_end():
+    env = wrappers.TimeLimit(CounterEnv(length=3), 3)
+    seen = [env.step(act(action=np.int32(0))) for _ in range(4)]
+    assert [bool(x['is_last']) for x in seen] == [False, False, True, False]
+    assert [bool(x['is_terminal']) for x in seen] == [False, False, True, False]
+
+
+def test_wrappers_pass_on_close_and_attributes():
+    env = CounterEnv(env=7)
+    wrapped = wrappers.wrap(env)
+    assert wrapped.length == env.length
+    wrapped.close()
+    assert env.closed
+    with pytest.raises(AttributeError):
+        _ = wrapped.missing
