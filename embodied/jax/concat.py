@@ -43,7 +43,7 @@ def concat(
     """Flattened keys in sorted order, (*batch, width), in `dtype`.
 
     Discrete values become one-hot, and -1 gives zeros where the space admits it; continuous
-    ones pass `squash`, and -inf ("not available") gives zeros.
+    ones pass `squash`, and a key with an entry of -inf ("not available") gives zeros.
     """
     parts = []
     for key in sorted(spaces):
@@ -54,6 +54,8 @@ def concat(
             part = jax.nn.one_hot(index, classes(space), dtype=dtype)
         else:
             value = value.astype(f32)
-            part = jnp.where(value == -jnp.inf, 0, squash(value)).astype(dtype)
+            event = tuple(range(len(batch), value.ndim))
+            missing = (value == -jnp.inf).any(event, keepdims=True)
+            part = jnp.where(missing, 0, squash(value)).astype(dtype)
         parts.append(part.reshape(*batch, -1))
     return jnp.concatenate(parts, -1)
