@@ -38,6 +38,9 @@ FIXED = {
     'replay.storage': 'ram',
     'logger.videos': False,
     'run.env_python': '',
+    'run.env_restarts': 10,
+    'run.env_timeout': 300.0,
+    'run.keep_every': 0.0,
 }
 
 LEAST = {

@@ -2,7 +2,6 @@
 
 import pathlib
 import textwrap
-from fractions import Fraction
 
 import elements
 
@@ -56,7 +55,6 @@ def facts(config: elements.Config) -> str:
         'script': f'{config.script} until step {config.run.steps:,.0f}',
         'logdir': f'{config.logdir} ({"an existing run goes on" if old else "new"})',
         'batch': f'{config.batch_size} sequences of {config.batch_length} steps',
-        'training': updates_text(config),
         'replay': f'{config.replay.size:,.0f} items',
         'platform': f'{config.jax.platform}, {config.jax.compute_dtype}',
     }
@@ -67,20 +65,6 @@ def envs_text(config: elements.Config) -> str:
     """How many environments there are, and where."""
     place = 'in this process' if config.run.debug else 'one process each'
     return f'{config.run.envs} env{"s" * (config.run.envs > 1)}, {place}'
-
-
-def updates_text(config: elements.Config) -> str:
-    """Updates per env step: train_ratio / (batch_size x batch_length), in words."""
-    if config.random_agent:
-        return 'none, actions are random'
-    ratio = config.run.train_ratio
-    if ratio <= 0:
-        return 'as fast as possible' if ratio < 0 else 'none'
-    updates = Fraction(ratio) / (config.batch_size * config.batch_length)
-    many, steps = (updates, 1) if updates >= 1 else (1, 1 / updates)
-    rate = f'{float(many):g} update{"s" * (many > 1)} per '
-    rate += f'{float(steps):g} env steps' if steps > 1 else 'env step'
-    return f'{rate} (train_ratio {ratio:g})'
 
 
 def _list(title: str, names: list[str]) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dreamerv3 import config as configs
-from dreamerv3 import usage
 from embodied import UserError
 
 
@@ -248,20 +247,3 @@ def test_bspace_must_divide_depth():
     config = configs.load(['debug'], {'agent.dec.simple.depth': 1})
     with pytest.raises(UserError, match='bspace'):
         configs.check_image_sizes(images(64, 64, 3), config)
-
-
-@pytest.mark.parametrize(
-    ('batch', 'ratio', 'text'),
-    [
-        ((4, 16), 64, '1 update per env step'),
-        ((16, 64), 32, '1 update per 32 env steps'),
-        ((16, 64), 512, '1 update per 2 env steps'),
-        ((1, 64), 512, '8 updates per env step'),
-        ((16, 64), 0, 'none'),
-        ((16, 64), -1, 'as fast as possible'),
-    ],
-)
-def test_facts_say_the_updates_per_env_step(batch, ratio, text):
-    sizes = {'batch_size': batch[0], 'batch_length': batch[1]}
-    config = configs.load(overrides={**sizes, 'run.train_ratio': ratio})
-    assert text in usage.facts(config)

@@ -1,0 +1,167 @@
+"""What a user types and sees: exit codes, short messages, and runs from a clone."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import embodied
+from dreamerv3 import config as configs
+from dreamerv3 import main as cli
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+RANDOM = '--random_agent True --logger.outputs jsonl --run.log_every 0'
+
+
+def run(line, **kwargs):
+    return subprocess.run(
+        [sys.executable, *line.split()], capture_output=True, text=True, timeout=120, **kwargs
+    )
+
+
+def fails(line, capsys):
+    """The message of a command that must be refused."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main(line.split())
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith('Error: ')
+    assert len(err.splitlines()) <= 5
+    return err
+
+
+def test_help_is_one_screen_without_jax(tmp_path):
+    code = "import sys; from dreamerv3.main import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    *lines, modules = done.stdout.splitlines()
+    assert not {'jax', 'equinox', 'dreamerv3.agent'} & set(modules.split())
+    assert len(lines) <= 40
+    for word in ('size400m', 'crafter', 'gym', 'eval_only', '--logdir', '--run.train_ratio'):
+        assert word in done.stdout
+
+
+def test_a_bad_flag_from_a_clone_in_another_folder(tmp_path):
+    done = run(f'{ROOT}/dreamerv3/main.py --bacth_size 3 --logdir {tmp_path}/x', cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        'Error: Unknown flag --bacth_size. Nearest: --batch_size. See --help.\n'
+    )
+    assert done.stdout == ''
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_clone_runs_without_install_with_env_processes(tmp_path):
+    """The script's own folder may not shadow modules, here or in the processes it starts."""
+    env = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
+    line = f'-P {ROOT}/dreamerv3/main.py {RANDOM} --logdir {tmp_path}/run --run.steps 20'
+    done = run(f'{line} --run.envs 2 --run.debug False', cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / 'run' / 'config.yaml').exists()
+    assert '2 envs, one process each' in done.stdout
+
+
+def test_as_a_module(tmp_path):
+    done = run('-m dreamerv3.main --configs', cwd=ROOT)
+    assert done.returncode == 0
+    assert [x.split()[0] for x in done.stdout.splitlines()[1:]] == configs.block_names()
+
+
+def test_script_folder_leaves_the_path():
+    code = (
+        f"import runpy, sys; sys.path.insert(0, '{ROOT}/dreamerv3');"
+        f"runpy.run_path('{ROOT}/dreamerv3/main.py', run_name='__mp_main__');"
+        f"print('{ROOT}/dreamerv3' in sys.path, sys.path[0])"
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd='/')
+    assert done.stdout == f'False {ROOT}\n', done.stderr
+
+
+@pytest.mark.parametrize(
+    ('line', 'words'),
+    [
+        ('--configs crafer', ('crafer', 'crafter')),
+        ('--task crafter_rewrd', ('crafter_rewrd', 'crafter_reward')),
+        ('--script trian', ('trian', 'train')),
+        ('--batch_size many', ('--batch_size', 'many', 'whole number')),
+        ('--report_length 65', ('--report_length', '65', '64')),
+        ('--replay.size 9', ('--replay.size', '9', '1024')),
+    ],
+)
+def test_refused_before_anything_is_written(line, words, capsys, tmp_path):
+    err = fails(f'{line} --logdir {tmp_path}/run', capsys)
+    assert all(word in err for word in words), err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ('line', 'words'),
+    [
+        ('--configs crafter debug --env.crafter.size 60 60', ('--env.crafter.size', '60x60')),
+        ('--configs debug --task gym_CratPole-v1', ('gym_CratPole-v1', 'CartPole-v1')),
+    ],
+)
+def test_refused_before_jax(line, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'dreamerv3.agent', None)
+    err = fails(f'{line} --logdir {tmp_path}', capsys)
+    assert all(word in err for word in words), err
+
+
+def test_errors_of_the_run_are_short_too(capsys, tmp_path, monkeypatch):
+    def refuse(*args):
+        raise embodied.UserError('something to change')
+
+    monkeypatch.setattr(embodied.run, 'train', refuse)
+    assert fails(f'--logdir {tmp_path}', capsys) == 'Error: something to change\n'
+
+
+def test_bugs_keep_their_traceback_and_errfile_keeps_a_copy(tmp_path, monkeypatch):
+    def crash(*args):
+        raise ZeroDivisionError('a bug')
+
+    monkeypatch.setattr(embodied.run, 'train', crash)
+    for flag in (False, True):
+        with pytest.raises(ZeroDivisionError):
+            cli.main(['--logdir', str(tmp_path), '--errfile', str(flag)])
+        assert (tmp_path / 'error').exists() == flag
+    assert 'ZeroDivisionError: a bug' in (tmp_path / 'error').read_text()
+
+
+def test_interrupt_is_one_line(capsys, tmp_path, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(embodied.run, 'train', interrupt)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(['--logdir', str(tmp_path)])
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == 'Interrupted.\n'
+
+
+def test_scripts_get_factories_and_args(tmp_path, monkeypatch):
+    calls = {}
+    for name in ('train', 'eval_only'):
+        monkeypatch.setattr(embodied.run, name, lambda *a, name=name: calls.update({name: a}))
+    cli.main(['--logdir', str(tmp_path), '--seed', '3'])
+    cli.main(['--logdir', str(tmp_path), '--script', 'eval_only'])
+    *factories, args = calls['train']
+    assert len(factories) == 5
+    assert (args.seed, args.logdir) == (3, str(tmp_path))
+    assert factories[2](0).obs_space.keys() >= {'image', 'reward'}
+    assert len(calls['eval_only']) == 4
+
+
+def test_random_agent_plays_and_goes_on(tmp_path, capsys):
+    cli.main([*RANDOM.split(), '--logdir', f'{tmp_path}/run', '--run.steps', '150'])
+    assert 'new' in capsys.readouterr().out
+    cli.main([*RANDOM.split(), '--logdir', f'{tmp_path}/run', '--run.steps', '2000'])
+    assert 'an existing run goes on' in capsys.readouterr().out
+    lines = (tmp_path / 'run' / 'scores.jsonl').read_text().splitlines()
+    scores = [json.loads(x) for x in lines]
+    assert len(scores) >= 2
+    assert all(0 <= x['episode/score'] <= 100 for x in scores)
+    assert scores[-1]['step'] > 150
