@@ -27,8 +27,10 @@ def test_embodied_imports_without_jax():
     assert (run.stdout, run.returncode) == ('embodied\n', 0), run.stderr
 
 
-def test_a_tiny_run_trains_and_goes_on(tmp_path, capsys):
+def test_a_tiny_run_trains_and_goes_on(tmp_path, capsys, monkeypatch):
     """Also with one sequence per batch, and with environments in processes of their own."""
+    # Put back what the run adds for itself.
+    monkeypatch.setenv('XLA_FLAGS', os.environ['XLA_FLAGS'])
     flags = '--configs debug --task gym_CartPole-v1 --batch_size 1 --run.envs 2'
     flags += f' --run.train_ratio 1 --logdir {tmp_path}'
     flags += f' --jax.compilation_cache {os.environ["JAX_COMPILATION_CACHE_DIR"]}'

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import types
 
 import cloudpickle
 import numpy as np
@@ -140,9 +141,17 @@ def test_agent_gets_its_section_and_the_run_keys(tmp_path, monkeypatch):
         def __init__(self, *args):
             self.args = args
 
-    module = type(sys)('dreamerv3.agent')
-    module.Agent = Recorder
-    monkeypatch.setitem(sys.modules, 'dreamerv3.agent', module)
+        def describe(self):
+            return 'recorded'
+
+    settings = []
+    for name, content in (
+        ('dreamerv3.agent', {'Agent': Recorder}),
+        ('embodied.jax.setup', {'setup': settings.append}),
+    ):
+        module = types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
     agent = factories.make_agent(load(tmp_path, 'debug', 'crafter', seed=4))
     obs_space, act_space, config = agent.args
     assert obs_space.keys() == {'image', 'reward', 'is_first', 'is_last', 'is_terminal'}
