@@ -96,9 +96,10 @@ def read(directory: pathlib.Path, name: Name) -> dict[str, np.ndarray]:
     Raises ValueError for whatever keeps the file from being read.
     """
     try:
-        with np.load(directory / str(name), allow_pickle=False) as archive:
+        with open(directory / str(name), 'rb') as file:  # numpy leaves it open on an error
+            archive = np.load(file, allow_pickle=False)
             arrays = {key: archive[key] for key in archive.files if key != 'stepid'}
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # damage shows as almost any of them
         raise ValueError(f'cannot be read ({error})') from error
     if not arrays or any(not x.shape or len(x) != name.length for x in arrays.values()):
         raise ValueError(f'does not hold {name.length} steps of every key')

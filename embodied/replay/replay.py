@@ -171,8 +171,9 @@ class Replay:
     def load(self, data: Any = None) -> None:
         """Take in what the directory holds and is not there yet; `data` comes from `save`.
 
-        The newest items are kept up to the capacity. Workers begin new streams. Files that
-        cannot be used are skipped with one warning that names them.
+        The newest items are kept up to the capacity, where a chunk is as old as its first
+        step. Workers begin new streams. Files that cannot be used are skipped with one warning
+        that names them.
         """
         room = None if self.capacity is None else self.capacity - len(self)
         for chunk, skip in self._storage.load(self.length, room, self._convert):
