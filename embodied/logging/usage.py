@@ -69,13 +69,16 @@ class Rate:
 def timer_stats() -> dict[str, Any]:
     """Return seconds and counts by section of elements' global timer, and start anew.
 
-    Guarded: the timer itself raises before its first section has ended.
+    Guarded: the timer itself raises before its first section has ended, and reports infinite
+    times for sections that were not entered since the last call.
     """
     from elements import timer
 
     if not timer.global_timer.paths:
         return {}
-    return timer.stats()
+    stats = timer.stats()
+    idle = {key[: -len('/count')] for key in stats if key.endswith('/count') and not stats[key]}
+    return {key: value for key, value in stats.items() if key.rpartition('/')[0] not in idle}
 
 
 class _Psutil:

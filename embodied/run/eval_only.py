@@ -41,6 +41,7 @@ def loop(agent: Any, driver: Any, logger: logging.Logger, args: Any) -> list[flo
     usage = logging.Usage(**args.usage)
     rate = logging.Rate()
     log_due = clocks.Every(args.log_every)
+    logged = None  # step of the last log
     share, rest = divmod(args.episodes, len(driver))
     scores: list[list[float]] = [[] for _ in range(len(driver))]
 
@@ -61,6 +62,7 @@ def loop(agent: Any, driver: Any, logger: logging.Logger, args: Any) -> list[flo
         logger.add(usage.stats(), prefix='usage')
         logger.add({'fps/policy': rate.result()})
         logger.write()
+        return int(step)
 
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
@@ -68,8 +70,9 @@ def loop(agent: Any, driver: Any, logger: logging.Logger, args: Any) -> list[flo
         steps = min(SLICE, math.ceil(args.steps - int(step)))
         driver(functools.partial(agent.policy, mode='eval'), steps=steps)
         if log_due():
-            log()
-    log()
+            logged = log()
+    if logged != step:
+        log()
     return [score for own in scores for score in own]
 
 

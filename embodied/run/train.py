@@ -73,7 +73,8 @@ def loop(
     report_due = clocks.Every(args.report_every)
     log_due = clocks.Every(args.log_every)
     save_due = clocks.Every(args.save_every)
-    saved = cp.exists() or args.save_every == 0
+    logged = None  # step of the last log
+    saved = int(step) if cp.exists() or not args.save_every else None
     stop = time.monotonic() + args.duration if args.duration else math.inf
 
     def on_step(transition, worker):
@@ -93,8 +94,13 @@ def loop(
         logger.add({'fps/policy': rate.result(), 'fps/train': learner.rate.result()})
         logger.add(logging.timer_stats(), prefix='timer')
         logger.write()
+        return int(step)
 
-    save = timer.section('save')(cp.save)
+    def save():
+        with timer.section('save'):
+            cp.save()
+        return int(step)
+
     policy = timer.section('policy')(functools.partial(agent.policy, mode='train'))
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
@@ -105,12 +111,13 @@ def loop(
             with timer.section('report'):
                 logger.add(learner.report(), prefix='report')
         if log_due():
-            log()
-        if save_due() or (learner.updates and not saved):
-            save()
-            saved = True
-    log()
-    save()
+            logged = log()
+        if save_due() or (learner.updates and saved is None):
+            saved = save()
+    if logged != step:
+        log()
+    if saved != step:
+        save()
 
 
 def restore(cp: checkpoint.Checkpoint, learner: Learner, args: Any) -> None:

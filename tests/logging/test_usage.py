@@ -121,3 +121,8 @@ def test_timers(monkeypatch):
     stats = logging.timer_stats()
     assert (stats['outer/count'], stats['outer/inner/count']) == (1, 1)
     assert 'outer' in stats['summary']
+    with own.section('outer'):
+        pass
+    stats = logging.timer_stats()
+    assert {key.rpartition('/')[0] for key in stats} == {'outer', ''}  # '' of the summary
+    assert all(np.isfinite(value) for key, value in stats.items() if key != 'summary')

@@ -146,8 +146,14 @@ def test_scores_are_those_of_all_envs(tmp_path):
 
 def test_train_metrics_are_means_between_logs(tmp_path):
     run = Run(tmp_path, log_every=1e9, train_ratio=4.0).train()
-    (line,) = [x for x in run.lines() if 'train/opt/updates' in x]
+    (line,) = [x for x in run.lines() if 'train/opt/updates' in x]  # the log at the end
     assert line['train/opt/updates'] == (run.agent.updates + 1) / 2
+
+
+def test_a_step_is_logged_once(tmp_path):
+    run = Run(tmp_path, log_every=-1.0).train()
+    logs = [line['step'] for line in run.lines() if 'fps/policy' in line]
+    assert logs == list(range(10, 101, 10))
 
 
 def test_report_averages_its_batches(tmp_path):
@@ -198,7 +204,7 @@ def saves(monkeypatch):
 
 @pytest.mark.parametrize(
     ('save_every', 'expected'),
-    [(1e9, [20, 100]), (0.0, [100]), (-1.0, [*range(10, 101, 10), 100])],
+    [(1e9, [20, 100]), (0.0, [100]), (-1.0, [*range(10, 101, 10)])],
 )
 def test_when_it_saves(tmp_path, saves, save_every, expected):
     run = Run(tmp_path, save_every=save_every).train()
