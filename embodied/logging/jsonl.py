@@ -33,8 +33,9 @@ class JSONL:
             if not isinstance(value, str) and value.ndim == 0 and self._pattern.search(name):
                 lines.setdefault(step, {'step': step})[name] = _finite(float(value))
         text = ''.join(json.dumps(lines[k], allow_nan=False) + '\n' for k in sorted(lines))
-        with open(self._path, 'a', encoding='utf8') as file:
-            file.write(text)
+        if text:
+            with open(self._path, 'a', encoding='utf8') as file:
+                file.write(text)
 
     def close(self) -> None:
         """Nothing is kept back."""

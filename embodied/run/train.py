@@ -96,11 +96,6 @@ def loop(
         logger.write()
         return int(step)
 
-    def save():
-        with timer.section('save'):
-            cp.save()
-        return int(step)
-
     policy = timer.section('policy')(functools.partial(agent.policy, mode='train'))
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
@@ -113,11 +108,11 @@ def loop(
         if log_due():
             logged = log()
         if save_due() or (learner.updates and saved is None):
-            saved = save()
+            saved = save(cp)
     if logged != step:
         log()
     if saved != step:
-        save()
+        save(cp)
 
 
 def restore(cp: checkpoint.Checkpoint, learner: Learner, args: Any) -> None:
@@ -141,3 +136,10 @@ def restore(cp: checkpoint.Checkpoint, learner: Learner, args: Any) -> None:
             flush=True,
         )
         learner.ratio.reset()
+
+
+def save(cp: checkpoint.Checkpoint) -> int:
+    """Save a checkpoint and return its step."""
+    with timer.section('save'):
+        cp.save()
+    return int(cp.parts['step'])
