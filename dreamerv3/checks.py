@@ -227,3 +227,5 @@ def _check_paths(config: elements.Config) -> None:
     source = os.path.expanduser(config.run.from_checkpoint)
     if source and not os.path.exists(source):
         raise UserError(f'--run.from_checkpoint {source} does not exist.')
+    if source and config.random_agent:
+        raise UserError('--random_agent has nothing to load; take --run.from_checkpoint away.')

@@ -155,6 +155,7 @@ BAD = {
     '--replica 2 --replicas 2': ('--replica 2', '--replicas 2'),
     '--logdir s3://bucket/run': ('--logdir', 's3://'),
     '--run.from_checkpoint /nowhere/ckpt': ('--run.from_checkpoint', '/nowhere/ckpt'),
+    '--run.from_checkpoint . --random_agent 1': ('--random_agent', 'nothing to load'),
     'stray': ('stray', '--task'),
 }
 
