@@ -264,6 +264,21 @@ def test_update_ignores_an_index_beyond_the_chunk():
         assert replay.stats()['updates'] == known
 
 
+def test_update_takes_the_known_part_of_a_run():
+    replay = embodied.Replay(length=2, chunksize=4)
+    fill(replay, 3)
+    ids = np.repeat(replay.sample(1)['stepid'][:, :1], 6, 1)
+    ids[0, :, 16:] = np.arange(1, 7, dtype='>u4').view(np.uint8).reshape(6, 4)
+    replay.update({'stepid': ids, 'latent': np.full((1, 6, 3), 77, np.uint16)})
+    assert replay.stats()['updates'] == 2
+    fill(replay, 1, start=3)
+    latent = dict(zip(range(4), [0, 77, 77, 3], strict=True))
+    data = replay.sample(50)
+    assert {n: latent[n] for n in range(4)} == {
+        n: int(x) for n, x in zip(data['step'].flat, data['latent'][..., 0].flat, strict=True)
+    }
+
+
 @pytest.mark.parametrize(
     ('update', 'message'),
     [
@@ -374,6 +389,18 @@ def test_save_writes_only_what_is_new(tmp_path: pathlib.Path):
     kept = sorted(first)[:2]
     assert {name: second[name] for name in kept} == {name: first[name] for name in kept}
     assert sorted(first)[2] not in second  # it grew, and has another name now
+
+
+@pytest.mark.parametrize('steps', [3, 4, 5])
+def test_chunk_saved_when_full_is_linked_later(tmp_path: pathlib.Path, steps: int):
+    replay = embodied.Replay(length=2, directory=tmp_path, chunksize=4)
+    fill(replay, steps)
+    replay.save()
+    fill(replay, 4, start=steps)
+    replay.save()
+    again = embodied.Replay(length=2, directory=tmp_path)
+    again.load()
+    assert all_starts(again) == [(0, n) for n in range(steps + 3)]
 
 
 def test_changed_values_are_written_up_to_a_budget(tmp_path: pathlib.Path, monkeypatch):
