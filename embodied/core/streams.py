@@ -197,17 +197,15 @@ class Prefetch(Stream):
         self._place: Any = None
 
     def __next__(self) -> Any:
-        if self._belt is None:
-            self._start()
-        batch, place = self._belt.take()
-        self._place = place
+        belt = self._belt or self._start()
+        batch, self._place = belt.take()
         return batch
 
     def save(self) -> Any:
         return self._source.save() if self._belt is None else self._place
 
     def load(self, state: Any) -> None:
-        self.close()
+        self.close()  # waits for the batch in the making: the source has one user at a time
         self._source.load(state)
         self._belt = None
 
@@ -217,18 +215,19 @@ class Prefetch(Stream):
             self._finalizer()
             self._thread.join()
 
-    def _start(self) -> None:
+    def _start(self) -> '_Belt':
         self._place = self._source.save()
-        self._belt = _Belt(self._amount)
-        self._finalizer = weakref.finalize(self, self._belt.close)
+        belt = self._belt = _Belt(self._amount)
+        self._finalizer = weakref.finalize(self, belt.close)
         self._thread = threading.Thread(
             # The thread knows the belt and not this object, which can so be collected.
             target=_produce,
-            args=(self._source, self._transform, self._belt),
+            args=(self._source, self._transform, belt),
             name='prefetch',
             daemon=True,
         )
         self._thread.start()
+        return belt
 
 
 class _Belt:
@@ -261,13 +260,12 @@ class _Belt:
         """Return the next batch and its place; batches made before an error come first."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ready or self._error)
-            if self._closed:
-                raise RuntimeError('The stream is closed.')
-            if not self._ready:
+            if self._ready:
+                self._changed.notify_all()
+                return self._ready.popleft()
+            if self._error is not None:
                 raise self._error
-            entry = self._ready.popleft()
-            self._changed.notify_all()
-            return entry
+            raise RuntimeError('The stream is closed.')
 
     def close(self) -> None:
         with self._changed:

@@ -71,7 +71,7 @@ class ProcessEnv:
         self._end = weakref.finalize(self, _end, self._process, self._conn)
 
     @property
-    def pid(self) -> int:
+    def pid(self) -> int | None:
         return self._process.pid
 
     def spaces(self) -> tuple[Spaces, Spaces]:

@@ -122,16 +122,15 @@ class UnifyDtypes(Wrapper):
 
 def _unified_space(space: Any) -> Any:
     if space.dtype.kind == 'f':
-        low, high = (bound.astype(np.float32) for bound in spaces.bounds(space))
+        with np.errstate(over='ignore'):  # bounds that float32 cannot hold become infinite
+            low, high = (bound.astype(np.float32) for bound in spaces.bounds(space))
         return elements.Space(np.float32, space.shape, low, high)
     if space.dtype.kind in 'iu' and space.dtype != np.uint8:
-        low, last = (bound.astype(np.float64) for bound in spaces.bounds(space))
+        least, greatest = (bound.astype(np.float64) for bound in spaces.bounds(space))
         info = np.iinfo(np.int32)
-        low = np.clip(low, info.min, info.max)
-        high = np.clip(last + 1, info.min, info.max)
-        return elements.Space(
-            np.int32, space.shape, low.astype(np.int64), high.astype(np.int64)
-        )
+        floor = np.clip(least, info.min, info.max).astype(np.int64)
+        ceil = np.clip(greatest + 1, info.min, info.max).astype(np.int64)
+        return elements.Space(np.int32, space.shape, floor, ceil)
     return space
 
 

@@ -68,14 +68,14 @@ class Chunk:
 
     def span(self, index: int, length: int) -> Span:
         """Return where `length` steps from `index` on lie, in this chunk and those after it."""
-        parts, chunk = [], self
-        while True:
+        parts: Span = []
+        chunk: Chunk | None = self
+        while length and chunk is not None:
             stop = min(chunk.length, index + length)
             parts.append((chunk, index, stop))
             length -= stop - index
-            if not length:
-                return parts
             chunk, index = chunk.successor, 0
+        return parts
 
 
 def stepids(uuid: bytes, size: int) -> np.ndarray:

@@ -221,7 +221,7 @@ class Replay:
 
     def _check_update(self, values: dict[str, np.ndarray], lead: tuple) -> None:
         for key, value in values.items():
-            if key not in (self._storage.spec or {}):
+            if key not in self._storage.spec:
                 raise ValueError(f'Replay {self.name!r} stores no {key!r} to update.')
             shape, dtype = self._storage.spec[key]
             if value.shape != (*lead, *shape) or value.dtype != dtype:

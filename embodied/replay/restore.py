@@ -26,12 +26,12 @@ def read(
     length: int,
     room: int | None,
     known: Set[bytes],
-    spec: Spec | None,
+    spec: Spec,
     convert: Callable[[dict], dict] | None,
 ) -> Found:
     """Read chunks from the newest back until `room` items (None: all) are there.
 
-    known: ids of chunks that need no reading. spec: what a step must look like; None takes it
+    known: ids of chunks that need no reading. spec: what a step must look like; empty takes it
     from the newest file. A file that is cut, empty or foreign is skipped, and a sequence never
     goes over its gap. Chunks that hold no item and end none are left alone.
     """
@@ -69,13 +69,13 @@ def warn(directory: pathlib.Path, skipped: list[str]) -> None:
 def _chunk(
     directory: pathlib.Path,
     name: files.Name,
-    spec: Spec | None,
+    spec: Spec,
     convert: Callable[[dict], dict] | None,
 ) -> Chunk:
     arrays = files.read(directory, name)
     if convert is not None:
         arrays = convert(arrays)
-    if spec is not None and spec_of(arrays) != spec:
+    if spec and spec_of(arrays) != spec:
         raise ValueError('stores other keys, shapes or dtypes than the newer steps')
     chunk = Chunk(arrays, name.length, name.uuid, name.time)
     chunk.file = str(name)

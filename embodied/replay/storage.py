@@ -31,7 +31,7 @@ class Storage:
     def __init__(self, name: str, chunksize: int, directory: Any, sync: bool, lock: Any):
         self.name = name
         self.directory = None if directory is None else pathlib.Path(str(directory))
-        self.spec: Spec | None = None  # of what is added; chunks hold `stepid` beside it
+        self.spec: Spec = {}  # of what is added; empty before the first step
         self._chunksize = chunksize
         self._sync = sync
         self._lock = lock
@@ -54,7 +54,7 @@ class Storage:
 
     def check(self, step: Mapping[str, np.ndarray], worker: Hashable) -> None:
         """Raise a UserError unless a step looks like those before; the first one decides."""
-        if self.spec is None:
+        if not self.spec:
             self.spec = {key: (value.shape, value.dtype) for key, value in step.items()}
         if step.keys() != self.spec.keys():
             raise UserError(
@@ -86,7 +86,7 @@ class Storage:
 
     def register(self, chunk: Chunk) -> None:
         """Take in a chunk."""
-        if self.spec is None:
+        if not self.spec:
             self.spec = {k: v for k, v in spec_of(chunk.arrays).items() if k != 'stepid'}
         chunk.number = next(self._numbers)
         self._chunks[chunk.number] = chunk
@@ -127,15 +127,16 @@ class Storage:
 
     def save(self) -> None:
         """Write what is new and remove files of chunks that have left. Without `lock`."""
-        if self.directory is None:
+        directory = self.directory
+        if directory is None:
             return
         with self._saving:
             for chunk in self._to_write():
-                self._write(chunk)
+                self._write(chunk, directory)
             with self._lock:
                 garbage, self._garbage = self._garbage, []
             for filename in garbage:
-                (self.directory / filename).unlink(missing_ok=True)
+                (directory / filename).unlink(missing_ok=True)
 
     def load(
         self, length: int, room: int | None, convert: Callable[[dict], dict] | None
@@ -177,7 +178,7 @@ class Storage:
             chosen.append(chunk)
         return chosen
 
-    def _write(self, chunk: Chunk) -> None:
+    def _write(self, chunk: Chunk, directory: pathlib.Path) -> None:
         """Write one chunk, from a copy made under the locks."""
         with self._lock:
             successor = chunk.successor.uuid if chunk.successor else files.NOWHERE
@@ -186,7 +187,7 @@ class Storage:
         with self._values:
             arrays = {key: array[: name.length].copy() for key, array in chunk.arrays.items()}
             chunk.updated = False
-        files.write(self.directory, name, arrays, self._sync)
+        files.write(directory, name, arrays, self._sync)
         chunk.written = next(self._writes)
         with self._lock:
             if chunk.file != str(name):

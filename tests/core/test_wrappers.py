@@ -112,6 +112,14 @@ def test_values_that_a_cast_would_change_are_refused(space, value):
         wrapped.step(act())
 
 
+def test_bounds_beyond_float32_are_no_bounds():
+    limit = np.finfo(np.float64).max
+    space = elements.Space(np.float64, (), -limit, limit)
+    wrapped = wrappers.wrap(EchoEnv({'key': space}, {}, {'key': np.float64(1e30)}))
+    assert (wrapped.obs_space['key'].low, wrapped.obs_space['key'].high) == (-np.inf, np.inf)
+    assert wrapped.step(act())['key'] == np.float32(1e30)
+
+
 def test_actions_reach_the_environment_in_its_own_dtypes():
     space = {
         'cont': elements.Space(np.float64, (), 0, 10),
