@@ -153,6 +153,7 @@ def test_agent_gets_its_section_and_the_run_keys(tmp_path, monkeypatch):
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, name, module)
     agent = factories.make_agent(load(tmp_path, 'debug', 'crafter', seed=4))
+    assert [x.platform for x in settings] == ['cpu']  # before the agent is made
     obs_space, act_space, config = agent.args
     assert obs_space.keys() == {'image', 'reward', 'is_first', 'is_last', 'is_terminal'}
     assert act_space.keys() == {'action'}
