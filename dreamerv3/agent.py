@@ -86,6 +86,7 @@ class Dreamer:
             self.ext_space |= self.latents.spaces
         vectors, images = split_spaces(self.obs_space)
         self.images = tuple(images)
+        self.checks = ('token', 'deter', 'stoch', *sorted(self.act_space))
         scales = dict(config.loss_scales)
         rec = scales.pop('rec')
         self.scales = {**dict.fromkeys([*vectors, *images], rec), **scales}
@@ -135,24 +136,20 @@ class Dreamer:
 
     def policy(
         self, model: PolicyModel, carry: Carry, obs: Mapping[str, Array], key: PRNGKeyArray
-    ) -> tuple[Carry, dict[str, Array], dict[str, Array], dict[str, Array]]:
+    ) -> tuple[Carry, dict[str, Array], dict[str, Array], Array]:
         """One step of acting for a batch of environments.
 
-        Returns the carry, the actions, the latents for the replay, and for each of these
-        and the tokens whether all entries are finite.
+        Returns the carry, the actions, the latents for the replay, and for each name in
+        `checks` whether all its entries are finite.
         """
         obs_key, act_key = jax.random.split(key)
         token = model.enc(obs)
         prevact = carry['prevact']
-        state = model.dyn.observe_step(
-            _state(carry), token, prevact, obs['is_first'], obs_key
-        )
+        state = model.dyn.observe_step(_state(carry), token, prevact, obs['is_first'], obs_key)
         act = _sample(model.pol(features(state)), act_key)
         act = {k: v.astype(self.act_space[k].dtype) for k, v in act.items()}
-        finite = {
-            name: jnp.isfinite(x).all()
-            for name, x in {'token': token, **state, **act}.items()
-        }
+        outputs = {'token': token, **state, **act}
+        finite = jnp.stack([jnp.isfinite(outputs[name]).all() for name in self.checks])
         out = self.latents.encode(state) if self.context else {}
         return {**state, 'prevact': act}, act, out, finite
 
@@ -244,7 +241,9 @@ class Dreamer:
         if config.repval_loss:
             feat = features(tail)
             feat = feat if config.repval_grad else sg(feat)
-            flags = (obs[k][:, -last:].astype(f32) for k in ('is_last', 'is_terminal', 'reward'))
+            flags = (
+                obs[k][:, -last:].astype(f32) for k in ('is_last', 'is_terminal', 'reward')
+            )
             boot = ret[:, 0].reshape(batch, last)
             terms['repval'], norms['valnorm'] = losses.repl_loss(
                 *flags, boot, model.val(feat), slow(feat), norms['valnorm'], update=update,
@@ -329,6 +328,22 @@ class Agent(Runtime):
     def __init__(self, obs_space, act_space, config):
         dreamer = Dreamer(obs_space, act_space, config)
         super().__init__(dreamer, config)
+
+    def describe(self) -> str:
+        """What a user checks first: devices, keys, and parameters by module."""
+        devices = ', '.join(
+            f'{name} on {mesh.devices.size} x {mesh.devices.flat[0].device_kind}'
+            for name, mesh in (('policy', self.policy_mesh), ('training', self.train_mesh))
+        )
+        keys = ', '.join(k for spaces in split_spaces(self.obs_space) for k in spaces)
+        counts = self.param_counts()
+        modules = ', '.join(f'{name} {count:,}' for name, count in counts.items())
+        return (
+            f'devices: {devices} ({self.config.jax.compute_dtype})\n'
+            f'encoded and decoded: {keys}\n'
+            f'actions: {", ".join(sorted(self.act_space))}\n'
+            f'parameters: {sum(counts.values()):,} ({modules})'
+        )
 
 
 def _head(key, feat: int, section) -> Head:

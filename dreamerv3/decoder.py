@@ -179,5 +179,7 @@ class DenseGrid(eqx.Module):
 def _vector_output(key, inp, space, symlog, outscale, winit) -> Output:
     opts = dict(outscale=outscale, winit=winit)
     if space.discrete:
-        return Output(key, inp, space.shape, 'categorical', classes=concat.classes(space), **opts)
+        return Output(
+            key, inp, space.shape, 'categorical', classes=concat.classes(space), **opts
+        )
     return Output(key, inp, space.shape, 'symlog_mse' if symlog else 'mse', **opts)

@@ -33,19 +33,22 @@ def run_args(config: elements.Config) -> elements.Config:
     return elements.Config(**config.run, **{key: config[key] for key in RUN_KEYS})
 
 
-def make_agent(config: elements.Config) -> Any:
+def make_agent(config: elements.Config, env: Any = None) -> Any:
     """Build the Dreamer agent, or with `random_agent` one that acts uniformly.
 
-    Spaces come from an environment that is closed again. Images are checked before JAX is
-    imported.
+    Spaces come from the environment, by default that of the config, which is closed again.
+    Images are checked before JAX is imported.
     """
-    env = make_env(config, 0)
+    env = env or make_env(config, 0)
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith('log/')}
     act_space = {k: v for k, v in env.act_space.items() if k != 'reset'}
     env.close()
     if config.random_agent:
         return embodied.RandomAgent(obs_space, act_space, seed=config.seed)
     checks.check_image_sizes(obs_space, config)
+    from embodied.jax.setup import setup
+
+    setup(config.jax)
     from dreamerv3.agent import Agent
 
     agent_config = elements.Config(
@@ -53,7 +56,9 @@ def make_agent(config: elements.Config) -> Any:
         **{key: config[key] for key in AGENT_KEYS},
         replay_priority=config.replay.fracs.priority > 0,
     )
-    return Agent(obs_space, act_space, agent_config)
+    agent = Agent(obs_space, act_space, agent_config)
+    print(agent.describe(), flush=True)
+    return agent
 
 
 def make_env(config: elements.Config, index: int) -> Any:

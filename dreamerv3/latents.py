@@ -29,7 +29,10 @@ class Latents:
         """Stored arrays of states with any leading axes."""
         deter = state['deter'].astype(self.dtype)
         index = jnp.argmax(state['stoch'], -1).astype(self.spaces['dyn/stoch'].dtype)
-        return {'dyn/deter': jax.lax.bitcast_convert_type(deter, self.stored), 'dyn/stoch': index}
+        return {
+            'dyn/deter': jax.lax.bitcast_convert_type(deter, self.stored),
+            'dyn/stoch': index,
+        }
 
     def decode(self, stored: Mapping[str, Array]) -> dict[str, Array]:
         """States of stored arrays."""

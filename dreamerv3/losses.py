@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from embodied.jax.distributions import Distribution
+from embodied.jax.distributions import Distribution, Sampled
 from embodied.jax.normalize import Normalizer
 
 f32 = jnp.float32
@@ -45,11 +45,22 @@ def lambda_return(
 
 
 def imag_loss(
-    act: Mapping[str, Array], rew: Float[Array, 'N H+1'], con: Float[Array, 'N H+1'],
-    policy: Mapping[str, Distribution], value: Distribution, slowvalue: Distribution,
-    norms: Mapping[str, Normalizer], *, update: bool, contdisc: bool, horizon: int,
-    slowtar: bool, lam: float, actent: float, slowreg: float,
-) -> tuple[dict[str, Array], Float[Array, 'N H'], dict[str, Normalizer], dict[str, Array]]:  # fmt: skip
+    act: Mapping[str, Array],
+    rew: Float[Array, 'N H+1'],
+    con: Float[Array, 'N H+1'],
+    policy: Mapping[str, Sampled],
+    value: Distribution,
+    slowvalue: Distribution,
+    norms: Mapping[str, Normalizer],
+    *,
+    update: bool,
+    contdisc: bool,
+    horizon: int,
+    slowtar: bool,
+    lam: float,
+    actent: float,
+    slowreg: float,
+) -> tuple[dict[str, Array], Float[Array, 'N H'], dict[str, Normalizer], dict[str, Array]]:
     """Losses of policy and value on imagined trajectories of H steps from N starts.
 
     act, policy, value and slowvalue cover all H + 1 states. `norms` are retnorm, valnorm and

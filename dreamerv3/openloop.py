@@ -47,7 +47,7 @@ def video(
 
     Each sequence has a border, green for the `observed` first frames and red after them.
     """
-    count, length, _, _, channels = truth.shape
+    length, channels = truth.shape[1], truth.shape[-1]
     pred = jnp.clip(pred * 255, 0, 255).astype(jnp.uint8)
     error = ((pred.astype(jnp.int32) - truth.astype(jnp.int32) + 255) // 2).astype(jnp.uint8)
     frames = jnp.concatenate([truth, pred, error], 2)
@@ -57,9 +57,7 @@ def video(
     green = (jnp.arange(length) < observed)[:, None]
     color = jnp.where(green, jnp.array([OBSERVED]), jnp.array([IMAGINED])).astype(jnp.uint8)
     color = color if channels == 3 else jnp.full((length, channels), 255, jnp.uint8)
-    frames = jnp.where(
-        inside[None, None, :, :, None], frames, color[None, :, None, None, :]
-    )
+    frames = jnp.where(inside[None, None, :, :, None], frames, color[None, :, None, None, :])
     frames = jnp.moveaxis(frames, 0, 2)
     frames = frames.reshape(*frames.shape[:2], -1, channels)
     return jnp.pad(frames, ((0, min(length, 10)), (0, 0), (0, 0), (0, 0)))

@@ -131,9 +131,7 @@ class RSSM(eqx.Module):
         _, out = jax.lax.scan(step, state, jax.random.split(key, length))
         return jax.tree.map(lambda x: x.swapaxes(0, 1), out)
 
-    def replay(
-        self, state: State, action: Mapping[str, Array], key: PRNGKeyArray
-    ) -> State:
+    def replay(self, state: State, action: Mapping[str, Array], key: PRNGKeyArray) -> State:
         """Prior states (B, T, …) under recorded actions (B, T, …)."""
         embedded = self._embed_action(action).swapaxes(0, 1)
 
@@ -204,9 +202,7 @@ class RSSM(eqx.Module):
         for layer in self.dynhid:
             x = layer(x)
         gates = self.dyngru(x).reshape(*x.shape[:-1], g, 3, -1)
-        reset, cand, update = (
-            gates[..., i, :].reshape(deter.shape) for i in range(3)
-        )
+        reset, cand, update = (gates[..., i, :].reshape(deter.shape) for i in range(3))
         cand = jnp.tanh(jax.nn.sigmoid(reset) * cand)
         update = jax.nn.sigmoid(update - 1)
         return update * cand + (1 - update) * deter

@@ -1,20 +1,21 @@
-"""What every test needs before JAX is imported: a CPU with two devices and a warm cache."""
+"""What every test needs before JAX is imported: a CPU with eight devices and a warm cache."""
 
 import os
 import pathlib
 
 CACHE = pathlib.Path(__file__).parent.parent / '.cache' / 'jax'
-DEVICES = '--xla_force_host_platform_device_count=2'
+DEVICES = '--xla_force_host_platform_device_count=8'
 
 
 def pytest_configure() -> None:
     """Set the environment for this process and for those that tests start.
 
-    Two virtual devices show mistakes in sharding that one hides. The compilation cache makes
-    a second run of the tests much shorter.
+    Virtual devices show mistakes in sharding that one hides; eight serve the `multicpu`
+    block. The compilation cache makes a second run of the tests much shorter.
     """
     os.environ['JAX_PLATFORMS'] = 'cpu'
     if 'xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):
         os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {DEVICES}'.strip()
+    os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'raise'
     os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(CACHE))
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.5')

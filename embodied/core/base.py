@@ -88,8 +88,8 @@ class Agent:
         """Return what a checkpoint needs: nested dicts and lists of arrays and scalars."""
         raise NotImplementedError('Agent.save')
 
-    def load(self, data: Any) -> None:
-        """Take over what `save` returned."""
+    def load(self, data: Any, regex: str | None = None) -> None:
+        """Take over what `save` returned; with a regex, only the names that match it."""
         raise NotImplementedError('Agent.load')
 
 

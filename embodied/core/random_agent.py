@@ -6,6 +6,7 @@ import numpy as np
 
 from . import spaces
 from .base import Agent, Spaces, Step, Stream
+from .errors import UserError
 
 
 class RandomAgent(Agent):
@@ -50,5 +51,10 @@ class RandomAgent(Agent):
     def save(self) -> dict:
         return {'calls': self._calls}
 
-    def load(self, data: dict) -> None:
+    def load(self, data: dict, regex: str | None = None) -> None:
+        if 'calls' not in data:
+            raise UserError(
+                'The checkpoint is of an agent that learns; expected one of a random agent. '
+                'Choose another --logdir or leave out --random_agent'
+            )
         self._calls = int(data['calls'])

@@ -8,8 +8,10 @@ Paper: sections "World model learning" (one-hot with 1% uniform mixture, KL), "C
 learning" and "Reward prediction" (symexp twohot).
 """
 
+import abc
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -38,24 +40,47 @@ draws = Draws()
 
 
 class Distribution(eqx.Module):
-    """What a head predicts: `pred()` is its point prediction, `loss(target)` its error."""
+    """What a head predicts."""
 
     event: int = eqx.field(static=True, kw_only=True, default=0)
 
+    @abc.abstractmethod
     def pred(self) -> Array:
         """Point prediction: mean or most probable value."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def loss(self, target: Array) -> Array:
-        """Negative log-probability of the target unless said otherwise. Targets get no gradient."""
-        return -self.logp(sg(target))
-
-    def logp(self, event: Array) -> Array:
-        """Log-probability or log-density."""
-        raise NotImplementedError
+        """Error of the target, one number for each event. Targets get no gradient."""
 
     def _sum(self, x: Array) -> Array:
         return x.sum(tuple(range(-self.event, 0))) if self.event else x
+
+
+class Likelihood(Distribution):
+    """A distribution whose loss is the negative log-likelihood."""
+
+    @abc.abstractmethod
+    def logp(self, event: Array) -> Array:
+        """Log-probability or log-density."""
+
+    def loss(self, target: Array) -> Array:
+        return -self.logp(sg(target))
+
+
+class Sampled(Likelihood):
+    """A distribution that can be drawn from: latent variables and policies."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray) -> Array:
+        """One draw for each entry of the batch."""
+
+    @abc.abstractmethod
+    def entropy(self) -> Array:
+        """Entropy of each event in nats."""
+
+    @abc.abstractmethod
+    def entropy_bounds(self) -> tuple[Any, Any] | None:
+        """Least and greatest entropy of one event, None if there are none."""
 
 
 class MSE(Distribution):
@@ -89,7 +114,7 @@ class Huber(Distribution):
         return self._sum(jnp.sqrt(jnp.square(error) + 1) - 1)
 
 
-class Binary(Distribution):
+class Binary(Likelihood):
     """Bernoulli variable; the target of the loss may be a probability."""
 
     logit: Array
@@ -107,7 +132,7 @@ class Binary(Distribution):
         return self._sum(event * yes + (1 - event) * no)
 
 
-class Categorical(Distribution):
+class Categorical(Sampled):
     """Integer classes 0, 1, … over the last axis of the logits; `unimix` mixes in uniform."""
 
     logits: Float[Array, '*batch classes']
@@ -131,14 +156,13 @@ class Categorical(Distribution):
         return self._sum(-(jnp.exp(logprob) * logprob).sum(-1))
 
     def entropy_bounds(self) -> tuple[float, float]:
-        """Least and greatest entropy of one event."""
         shape = self.logits.shape
         variables = math.prod(shape[len(shape) - 1 - self.event : -1])
         return 0.0, variables * math.log(shape[-1])
 
 
-class OneHot(Distribution):
-    """One-hot vectors whose samples carry the straight-through gradient of the probabilities."""
+class OneHot(Sampled):
+    """One-hot vectors; samples carry the straight-through gradient of the probabilities."""
 
     logits: Float[Array, '*batch classes']
 
@@ -159,7 +183,6 @@ class OneHot(Distribution):
         return Categorical(self.logits, event=self.event).entropy()
 
     def entropy_bounds(self) -> tuple[float, float]:
-        """Least and greatest entropy of one event."""
         return Categorical(self.logits, event=self.event).entropy_bounds()
 
     def kl(self, other: 'OneHot') -> Array:
@@ -173,7 +196,7 @@ class OneHot(Distribution):
         return sg(onehot) + (probs - sg(probs))
 
 
-class Normal(Distribution):
+class Normal(Sampled):
     """Independent normal variables. `bounds` are the least and greatest std a head can give."""
 
     mean: Array
@@ -194,7 +217,6 @@ class Normal(Distribution):
         return self._sum(self._entropy(self.std))
 
     def entropy_bounds(self) -> tuple[Array, Array] | None:
-        """Entropy of one event at the least and greatest std; None if std is unbounded."""
         if self.bounds is None:
             return None
         shape = self.mean.shape[self.mean.ndim - self.event :]

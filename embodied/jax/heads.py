@@ -75,7 +75,9 @@ class Output(eqx.Module):
                 bins = dists.symexp_bins(y['logits'].shape[-1])
                 return dists.TwoHot(y['logits'], bins, event=event)
             case 'bounded_normal':
-                std = (self.maxstd - self.minstd) * jax.nn.sigmoid(y['stddev'] + 2) + self.minstd
+                std = (self.maxstd - self.minstd) * jax.nn.sigmoid(
+                    y['stddev'] + 2
+                ) + self.minstd
                 bounds = (self.minstd, self.maxstd)
                 return dists.Normal(jnp.tanh(y['mean']), std, bounds, event=event)
             case _:

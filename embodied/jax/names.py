@@ -39,7 +39,9 @@ def flatten(tree: Any) -> dict[str, Any]:
     flat = {_name(path): leaf for path, leaf in leaves}
     if len(flat) != len(leaves):
         names = [_name(path) for path, _ in leaves]
-        raise ValueError(f'Names not unique: {sorted({n for n in names if names.count(n) > 1})}')
+        raise ValueError(
+            f'Names not unique: {sorted({n for n in names if names.count(n) > 1})}'
+        )
     return flat
 
 

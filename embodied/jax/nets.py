@@ -59,13 +59,17 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return lead * shape[-2], lead * shape[-1]
 
 
-def init_kernel(key: PRNGKeyArray, shape: tuple[int, ...], winit: str, outscale: float) -> Array:
+def init_kernel(
+    key: PRNGKeyArray, shape: tuple[int, ...], winit: str, outscale: float
+) -> Array:
     """Initial kernel (..., in, out): `DIST` or `DIST_FAN`, times outscale.
 
     DIST is trunc_normal (on [-2, 2], rescaled to unit variance), normal, uniform, normed
     (unit norm for each output), zeros; FAN is in (default), out or avg.
     """
-    matched = re.fullmatch(r'(trunc_normal|normal|uniform|normed|zeros)(?:_(in|out|avg))?', winit)
+    matched = re.fullmatch(
+        r'(trunc_normal|normal|uniform|normed|zeros)(?:_(in|out|avg))?', winit
+    )
     if not matched:
         raise ValueError(f'Unknown initialiser {winit!r}')
     dist, mode = matched.groups()
@@ -240,7 +244,9 @@ class Layer(eqx.Module):
         return activation(self.act)(self.norm(x))
 
 
-def dense(key, inp: int, units: int, *, norm='rms', act='silu', winit='trunc_normal_in') -> Layer:
+def dense(
+    key, inp: int, units: int, *, norm='rms', act='silu', winit='trunc_normal_in'
+) -> Layer:
     """Linear, norm, activation. A swiglu layer is twice as wide before the gate."""
     wide = 2 * units if act == 'swiglu' else units
     return Layer(Linear(key, inp, wide, winit=winit), norm, act)
@@ -254,9 +260,7 @@ class MLP(eqx.Module):
     def __init__(self, key, inp: int, layers: int, units: int, **kwargs):
         keys = jax.random.split(key, max(1, layers))
         sizes = [inp] + [units] * layers
-        self.layers = tuple(
-            dense(keys[i], sizes[i], units, **kwargs) for i in range(layers)
-        )
+        self.layers = tuple(dense(keys[i], sizes[i], units, **kwargs) for i in range(layers))
 
     def __call__(self, x: Float[Array, '*batch inp']) -> Float[Array, '*batch units']:
         for layer in self.layers:

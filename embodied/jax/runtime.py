@@ -1,10 +1,11 @@
 """Runs a set of pure functions as an agent: keeps its state on the devices, compiles its
 steps, feeds batches, copies parameters from the learner to the policy, saves and loads.
 
-The functions come as an object with obs_space, act_space, ext_space; init(key),
+The functions come as an object with obs_space, act_space, ext_space and `checks`; init(key),
 policy_view(state), init_policy / init_train / init_report(batch), policy(view, carry, obs,
-key), train(state, carry, data, key) and report(state, carry, data, key). The state is a tree
-of modules; outside of compiled steps it is the flat dict of `names`.
+key), train(state, carry, data, key) and report(state, carry, data, key). The policy also
+returns which of the outputs named by `checks` are finite. The state is a tree of modules;
+outside of compiled steps it is the flat dict of `names`.
 """
 
 import re
@@ -56,7 +57,7 @@ class Runtime(Agent):
         flat_init = jax.jit(
             lambda: names.flatten(init()), out_shardings=sharding.replicated(self.train_mesh)
         )
-        self.state: Flat = flat_init()
+        self.state: Flat = self._compile(flat_init)()
         self.view_names = tuple(names.flatten(self.view_template))
         self._compiled: dict[tuple, Any] = {}
         self._copy = jax.jit(
@@ -90,15 +91,15 @@ class Runtime(Agent):
         args = (view, carry, obs, self._seeds(count, 'policy'))
         carry, act, out, finite = self._step('policy', self._policy, args)(*args)
         act, out, finite = jax.device_get((act, out, finite))
-        for name, good in finite.items():
-            if not good:
-                raise FloatingPointError(f'Policy output {name!r} is not finite')
+        if not finite.all():
+            name = self.model.checks[int(np.argmin(finite))]
+            raise FloatingPointError(f'Policy output {name!r} is not finite')
         return carry, act, out
 
     # ---- learning
 
     def init_train(self, batch: int) -> Any:
-        """Carry of `batch` sequences; compiles the training step for the configured batch."""
+        """Carry of `batch` sequences before their first batch."""
         return self._init_learning(self.model.init_train, batch)
 
     def init_report(self, batch: int) -> Any:
@@ -142,7 +143,9 @@ class Runtime(Agent):
     def save(self) -> dict:
         """Arrays of the state by name, and counters."""
         with self.lock:
-            return {'params': jax.device_get(self.state), 'counters': dict(self.counters)}
+            # Copies: the buffers themselves are given up to the next update.
+            params = {k: np.array(v) for k, v in self.state.items()}
+            return {'params': params, 'counters': dict(self.counters)}
 
     def load(self, data: dict, regex: str | None = None) -> None:
         """Take over the arrays of `save`; all of them, or only names that match `regex`.
@@ -207,9 +210,15 @@ class Runtime(Agent):
                 fn, in_shardings=(whole, batch, batch, whole), out_shardings=outs,
                 donate_argnums={'policy': (1,), 'train': (0, 1), 'report': ()}[name],
             )  # fmt: skip
-            jit = not jax.config.jax_disable_jit
-            self._compiled[key] = jitted.lower(*args).compile() if jit else jitted
+            self._compiled[key] = self._compile(jitted, *args)
         return self._compiled[key]
+
+    def _compile(self, jitted: Any, *args: Any) -> Any:
+        """Compile ahead of time; `jax.debug` trades fast steps for a fast start."""
+        if not self.config.jax.jit:
+            return jitted
+        fast = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
+        return jitted.lower(*args).compile(fast if self.config.jax.debug else None)
 
     def _init_learning(self, init: Any, batch: int) -> Any:
         return jax.device_put(init(batch), sharding.split_batch(self.train_mesh))
@@ -230,7 +239,7 @@ class Runtime(Agent):
         own = self.state
         wrong = [
             f'{k}: {_shape(params[k])} in the file, {_shape(own[k])} here'
-            for k in own
+            for k in names.flatten(self.template)
             if k in params and np.shape(params[k]) != own[k].shape
         ]
         wrong += [f'{k}: only in the file' for k in params if k not in own]

@@ -22,9 +22,6 @@ def setup(config) -> None:
         )
     if config.mock_devices:
         _xla_flag(f'--xla_force_host_platform_device_count={config.mock_devices}')
-    if config.debug:
-        _xla_flag('--xla_backend_optimization_level=0')
-        _xla_flag('--xla_llvm_disable_expensive_passes=true')
     if not config.prealloc:
         os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
     if config.platform != 'auto':

@@ -9,6 +9,7 @@ import json
 import pathlib
 
 import elements
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,6 +65,27 @@ class Golden:
         if 'dyn/stoch' in data:
             data['dyn/stoch'] = data['dyn/stoch'].argmax(-1).astype(np.uint8)
         return data
+
+
+def fast_jit(fn):
+    """Like eqx.filter_jit, compiled quickly; all calls share what is no array in the first."""
+    options = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
+    static = []
+
+    def pure(arrays):
+        out, rest = eqx.partition(fn(*eqx.combine(arrays, static[0])), eqx.is_array)
+        static.append(rest)
+        return out
+
+    jitted = jax.jit(pure, compiler_options=options)
+
+    def call(*args):
+        arrays, rest = eqx.partition(args, eqx.is_array)
+        if not static:
+            static.append(rest)
+        return eqx.combine(jitted(arrays), static[1])
+
+    return call
 
 
 def spaces(kind: str) -> tuple[dict, dict]:

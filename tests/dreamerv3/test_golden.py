@@ -68,18 +68,18 @@ class Run:
         file = self.file = golden.Golden(name)
         dreamer = file.dreamer
         self.states, self.outs = [file.state('params0')], []
-        self.first = eqx.filter_jit(self._first)(self.states[0], file.batch('step0/data'))
-        step = eqx.filter_jit(dreamer.train)
+        self.first = golden.fast_jit(self._first)(self.states[0], file.batch('step0/data'))
+        step = golden.fast_jit(dreamer.train)
         carry = dreamer.init_train(file.meta['B'])
         for i in range(3):
             data = file.batch(f'step{i}/data')
             state, carry, out, metrics = step(self.states[-1], carry, data, KEY)
             self.states.append(state)
             self.outs.append((out, metrics))
-        report = eqx.filter_jit(dreamer.report)
+        report = golden.fast_jit(dreamer.report)
         start = dreamer.init_report(file.meta['B'])
         _, self.report = report(self.states[-1], start, file.batch('report/data'), KEY)
-        policy = eqx.filter_jit(dreamer.policy)
+        policy = golden.fast_jit(dreamer.policy)
         carry, view = None, dreamer.policy_view(self.states[-1])
         self.policy = []
         for i in range(3):

@@ -134,7 +134,9 @@ def test_one_hot_samples_carry_the_gradient_of_the_probabilities():
 
 def test_unimix_keeps_every_class_possible():
     dist = distributions.OneHot(jnp.array([100.0, 0, 0, 0]), 0.01)
-    np.testing.assert_allclose(jnp.exp(dist.logits), [0.9925, 0.0025, 0.0025, 0.0025], rtol=1e-5)
+    np.testing.assert_allclose(
+        jnp.exp(dist.logits), [0.9925, 0.0025, 0.0025, 0.0025], rtol=1e-5
+    )
 
 
 def test_samples_follow_the_distribution():

@@ -92,7 +92,9 @@ def test_schedules():
     np.testing.assert_allclose([linear(i) for i in (0, 1, 2, 7, 12, 99)],
                                [0, 0.5, 1, 0.55, 0.1, 0.1], rtol=1e-6)  # fmt: skip
     cosine = schedule(1.0, 'cosine', 2, 12)
-    np.testing.assert_allclose([cosine(i) for i in (2, 7, 12, 99)], [1, 0.55, 0.1, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(
+        [cosine(i) for i in (2, 7, 12, 99)], [1, 0.55, 0.1, 0.1], rtol=1e-6
+    )
     with pytest.raises(ValueError, match='anneal > warmup'):
         schedule(1.0, 'cosine', 10, 10)
     with pytest.raises(ValueError, match='Unknown schedule'):

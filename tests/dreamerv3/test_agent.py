@@ -1,0 +1,262 @@
+"""The agent on devices: sizes, compiled steps, determinism, checkpoints, several devices."""
+
+import json
+
+import elements
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import embodied
+from dreamerv3 import latents
+from dreamerv3.agent import Agent, Dreamer
+from embodied.jax import names
+
+from . import golden
+
+SMALL = {
+    'batch_size': 12, 'batch_length': 4, 'report_length': 4,
+    r'.*\.bins': 9, r'.*\.layers': 1, r'.*\.units': 8, 'agent.imag_length': 3,
+    'agent.dyn.rssm': {'deter': 8, 'hidden': 4, 'stoch': 2, 'classes': 4, 'blocks': 4},
+    'agent.opt.warmup': 0, 'agent.opt.lr': 1e-3, 'jax.debug': True,
+}  # fmt: skip
+OBS, ACT = golden.spaces('vector_cont')
+
+
+def make_agent(**flags):
+    return Agent(OBS, ACT, golden.agent_config({**SMALL, **flags}))
+
+
+def make_batch(agent, seed=0, batch=12, length=5):
+    """A batch as the replay would give it."""
+    rng = np.random.default_rng(seed)
+    data = {
+        key: embodied.spaces.sample(elements.Space(space.dtype, (batch, length, *space.shape),
+                                                   *_bounds(space)), rng)
+        for key, space in agent.spaces.items()
+    }  # fmt: skip
+    data['consec'][:] = 0
+    data['dyn/deter'][:] = 0  # random bits need not be a finite number
+    data['is_first'][:] = rng.random((batch, length)) < 0.1
+    data['is_last'][:] = data['is_terminal'][:] = False
+    return data
+
+
+def _bounds(space):
+    if space.discrete or np.isfinite(space.low).all():
+        return int(np.min(space.low)), int(np.max(space.high))
+    return ()
+
+
+@pytest.fixture(scope='module')
+def agent():
+    return make_agent()
+
+
+@pytest.fixture(scope='module')
+def trained():
+    """An agent after three updates, its carry, and the metrics of each."""
+    agent = make_agent()
+    carry, metrics = agent.init_train(12), []
+    for i in range(3):
+        carry, out, mets = agent.train(carry, make_batch(agent, i))
+        metrics.append(mets)
+    return agent, carry, out, metrics
+
+
+def test_parameter_counts_of_all_sizes():
+    recorded = json.loads((golden.FOLDER / 'param_counts.json').read_text())
+    assert len(recorded) == 14
+    kinds = {'crafter-like': 'image_disc', 'proprio-like': 'vector_cont'}
+    for row, counts in recorded.items():
+        kind, size = row.split('/')
+        dreamer = Dreamer(*golden.spaces(kinds[kind]), golden.agent_config({}, [size]))
+        model = jax.eval_shape(dreamer.init, jax.random.key(0)).model
+        found = dict.fromkeys(counts, 0)
+        for name, array in names.flatten(model).items():
+            found[name.split('/')[0]] += array.size
+            found['total'] += array.size
+        assert found == counts, row
+
+
+@pytest.mark.parametrize('dtype', [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_latents_survive_storage_without_loss(dtype):
+    store = latents.Latents(5, 3, 4, dtype)
+    deter = jax.random.normal(jax.random.key(0), (2, 7, 5)).astype(dtype)
+    deter = deter.at[0, 0, 0].set(jnp.finfo(dtype).max).at[0, 0, 1].set(-0.0)
+    stoch = jax.nn.one_hot(
+        jax.random.randint(jax.random.key(1), (2, 7, 3), 0, 4), 4, dtype=dtype
+    )
+    stored = jax.device_get(store.encode({'deter': deter, 'stoch': stoch}))
+    for key, space in store.spaces.items():
+        embodied.spaces.check(
+            key, elements.Space(space.dtype, (2, 7, *space.shape)), stored[key]
+        )
+    assert stored['dyn/stoch'].dtype == np.uint8
+    assert stored['dyn/deter'].itemsize == jnp.dtype(dtype).itemsize
+    back = store.decode(stored)
+    np.testing.assert_array_equal(back['deter'], deter)
+    np.testing.assert_array_equal(back['stoch'], stoch)
+    assert back['deter'].dtype == back['stoch'].dtype == dtype
+
+
+def test_policy_gives_actions_and_latents_in_their_spaces(agent):
+    rng = np.random.default_rng(0)
+    obs = {
+        k: np.stack([embodied.spaces.sample(s, rng) for _ in range(3)]) for k, s in OBS.items()
+    }
+    carry, act, out = agent.policy(agent.init_policy(3), obs)
+    assert act.keys() == ACT.keys()
+    assert act['action'].shape == (3, 4)
+    assert act['action'].dtype == np.float32
+    spaces = agent.model.latents.spaces
+    assert out.keys() == spaces.keys()
+    for key, space in spaces.items():
+        for row in out[key]:
+            embodied.spaces.check(key, space, row)
+    again, act2, _ = agent.policy(carry, {**obs, 'is_first': np.zeros(3, bool)})
+    assert (act['action'] != act2['action']).any()
+    assert jax.tree.structure(again) == jax.tree.structure(carry)
+
+
+def test_an_observation_that_is_not_finite_is_named():
+    agent = make_agent()
+    obs = {k: np.zeros((2, *s.shape), s.dtype) for k, s in OBS.items()}
+    obs['position'][1, 2] = np.nan
+    with pytest.raises(FloatingPointError, match="'token'"):
+        agent.policy(agent.init_policy(2), obs)
+
+
+def test_training_changes_every_part_and_gives_finite_metrics(trained):
+    agent, _, out, metrics = trained
+    start = make_agent().state
+    for name in ('enc', 'dyn', 'dec', 'rew', 'con', 'pol', 'val', 'slowval', 'retnorm', 'opt'):
+        keys = [k for k in start if k.startswith(name)]
+        assert keys
+        assert any((np.asarray(start[k]) != np.asarray(agent.state[k])).any() for k in keys), (
+            name
+        )
+    for key, value in metrics[-1].items():
+        assert np.isfinite(value).all(), key
+    assert {'loss/policy', 'loss/value', 'loss/repval', 'opt/updates'} <= set(metrics[-1])
+    assert [int(m['opt/updates']) for m in metrics] == [1, 2, 3]
+    assert out['replay']['stepid'].shape == (12, 4, 20)
+    assert out['replay']['dyn/stoch'].shape == (12, 4, 2)
+    assert agent.counters['updates'] == 3
+
+
+def test_the_policy_follows_the_learner(trained):
+    agent = trained[0]
+    for name in agent.view_names:
+        np.testing.assert_array_equal(agent.view[name], agent.state[name])
+
+
+def test_same_seed_same_run_and_another_seed_another(trained):
+    _, _, _, metrics = trained
+    for seed, same in ((0, True), (1, False)):
+        other = make_agent(seed=seed)
+        _, _, found = other.train(other.init_train(12), make_batch(other, 0))
+        assert (found['loss/policy'] == metrics[0]['loss/policy']) == same
+
+
+def test_a_report_changes_nothing_in_training(trained):
+    _, _, _, metrics = trained
+    agent = make_agent()
+    carry = agent.init_train(12)
+    for i in range(2):
+        _, found = agent.report(agent.init_report(12), make_batch(agent, 50 + i))
+        assert np.isfinite(found['loss/dyn'])
+        carry, _, mets = agent.train(carry, make_batch(agent, i))
+        assert mets.keys() == metrics[i].keys()
+        for key, value in mets.items():
+            np.testing.assert_array_equal(value, metrics[i][key], err_msg=key)
+
+
+def test_report_of_gradient_norms():
+    agent = make_agent(**{'agent.report_gradnorms': True})
+    _, metrics = agent.report(agent.init_report(12), make_batch(agent))
+    norms = {k: v for k, v in metrics.items() if k.startswith('gradnorm/')}
+    assert norms.keys() == {f'gradnorm/{k}' for k in agent.model.scales}
+    assert all(np.isfinite(v) for v in norms.values())
+    assert all(norms[f'gradnorm/{k}'] > 0 for k in ('position', 'con', 'policy', 'value'))
+
+
+def test_load_restores_everything_and_training_goes_on_alike(trained):
+    agent = make_agent()
+    carry = agent.init_train(12)
+    for i in range(2):
+        carry, _, _ = agent.train(carry, make_batch(agent, i))
+    saved = agent.save()
+    other = make_agent(seed=0)
+    other.load(saved)
+    assert other.counters == agent.counters
+    for key, value in saved['params'].items():
+        np.testing.assert_array_equal(other.state[key], value, err_msg=key)
+    _, _, mine = other.train(carry, make_batch(other, 2))
+    np.testing.assert_array_equal(mine['opt/loss'], trained[3][2]['opt/loss'])
+    # What was saved does not change with further training.
+    copies = {k: np.array(v) for k, v in saved['params'].items()}
+    agent.train(agent.init_train(12), make_batch(agent, 3))
+    assert all((saved['params'][k] == copies[k]).all() for k in copies)
+
+
+def test_load_of_a_subset_and_of_what_does_not_fit(trained):
+    saved = trained[0].save()
+    agent = make_agent(seed=3)
+    before = dict(agent.save()['params'])
+    agent.load(saved, regex='enc/.*')
+    for key, value in agent.save()['params'].items():
+        source = saved['params'] if key.startswith('enc/') else before
+        np.testing.assert_array_equal(value, source[key], err_msg=key)
+    assert agent.counters['updates'] == 0
+    wide = make_agent(**{'agent.policy.units': 12})
+    with pytest.raises(embodied.UserError, match=r'pol/mlp/layers/0/linear/kernel: \(16, 8\)'):
+        wide.load(saved)
+    assert wide.save()['params'].keys() == saved['params'].keys()
+    with pytest.raises(embodied.UserError, match='Broken regular expression'):
+        agent.load(saved, regex='(')
+
+
+def test_several_devices_compute_the_same_update(trained):
+    _, _, _, metrics = trained
+    agent = make_agent(**{
+        'jax.policy_devices': [0, 1], 'jax.train_devices': [2, 3, 4, 5, 6, 7],
+    })  # fmt: skip
+    assert agent.train_mesh.devices.size == 6
+    _, _, mets = agent.train(agent.init_train(12), make_batch(agent, 0))
+    single = make_agent()
+    single.train(single.init_train(12), make_batch(single, 0))
+    for key, value in single.save()['params'].items():
+        found = np.asarray(agent.state[key])
+        scale = max(np.abs(value).max(), 1e-8)
+        assert np.abs(found - value).max() <= 1e-5 * scale, key
+    np.testing.assert_allclose(mets['opt/loss'], metrics[0]['opt/loss'], rtol=1e-5)
+    obs = {k: np.zeros((4, *s.shape), s.dtype) for k, s in OBS.items()}
+    carry, act, _ = agent.policy(agent.init_policy(4), obs)
+    assert act['action'].shape == (4, 4)
+    assert len(carry['deter'].sharding.device_set) == 2
+    assert len(agent.state['enc/mlp/layers/0/linear/kernel'].sharding.device_set) == 6
+
+
+def test_devices_and_meshes_that_do_not_fit_are_refused():
+    for flags, message in (
+        ({'jax.train_devices': [99]}, 'Device indices'),
+        ({'jax.train_mesh': '3,1,1'}, 'Mesh'),
+        ({'jax.train_devices': [0, 1, 2, 3, 4]}, 'does not divide'),
+    ):
+        with pytest.raises(embodied.UserError, match=message):
+            make_agent(**flags)
+
+
+@pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
+def test_low_precision_trains(dtype):
+    agent = make_agent(**{'jax.compute_dtype': dtype})
+    carry = agent.init_train(12)
+    for i in range(2):
+        carry, out, metrics = agent.train(carry, make_batch(agent, i))
+    assert np.isfinite(metrics['opt/loss'])
+    expected = np.uint16 if dtype == 'bfloat16' else np.float16
+    assert out['replay']['dyn/deter'].dtype == expected
+    assert ('opt/grad_scale' in metrics) == (dtype == 'float16')
+    assert all(v.dtype != jnp.bfloat16 for v in agent.state.values())
