@@ -1,7 +1,7 @@
 """Returns and the losses of actor and critic: pure functions of arrays.
 
 Paper: sections "Critic learning" (equations 4 to 6) and "Actor learning" (equations 7, 8).
-Time is the second axis. B sequences or starts, T steps, H imagined steps.
+Time is the second axis. B sequences or N starts, T steps, H imagined steps, H1 = H + 1 states.
 """
 
 from collections.abc import Mapping
@@ -46,8 +46,8 @@ def lambda_return(
 
 def imag_loss(
     act: Mapping[str, Array],
-    rew: Float[Array, 'N H+1'],
-    con: Float[Array, 'N H+1'],
+    rew: Float[Array, 'N H1'],
+    con: Float[Array, 'N H1'],
     policy: Mapping[str, Sampled],
     value: Distribution,
     slowvalue: Distribution,
@@ -60,7 +60,7 @@ def imag_loss(
     lam: float,
     actent: float,
     slowreg: float,
-) -> tuple[dict[str, Array], Float[Array, 'N H'], dict[str, Normalizer], dict[str, Array]]:
+) -> tuple[dict[str, Array], Float[Array, 'N H1-1'], dict[str, Normalizer], dict[str, Array]]:
     """Losses of policy and value on imagined trajectories of H steps from N starts.
 
     act, policy, value and slowvalue cover all H + 1 states. `norms` are retnorm, valnorm and
@@ -71,7 +71,7 @@ def imag_loss(
     val = value.pred() * vscale + voffset
     slowval = slowvalue.pred() * vscale + voffset
     tarval = slowval if slowtar else val
-    disc = 1 if contdisc else 1 - 1 / horizon
+    disc = 1.0 if contdisc else 1 - 1 / horizon
     weight = jnp.cumprod(disc * con, 1) / disc
     ret = lambda_return(jnp.zeros_like(con), 1 - con, rew, tarval, disc, lam)
 

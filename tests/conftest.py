@@ -3,7 +3,11 @@
 import os
 import pathlib
 
+import jaxtyping
+
 CACHE = pathlib.Path(__file__).parent.parent / '.cache' / 'jax'
+CHECKED = ['embodied.jax', 'dreamerv3.rssm', 'dreamerv3.losses', 'dreamerv3.openloop',
+           'dreamerv3.encoder', 'dreamerv3.decoder', 'dreamerv3.latents']  # fmt: skip
 DEVICES = '--xla_force_host_platform_device_count=8'
 
 
@@ -19,3 +23,5 @@ def pytest_configure() -> None:
     os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'raise'
     os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(CACHE))
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.5')
+    # Shapes and types of the annotations are checked at every call.
+    jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')

@@ -37,7 +37,7 @@ def width(spaces: Mapping[str, Any]) -> int:
 def concat(
     spaces: Mapping[str, Any],
     values: Mapping[str, Array],
-    dtype: jnp.dtype,
+    dtype: Any,
     squash: Callable[[Array], Array] = lambda x: x,
 ) -> Array:
     """Flattened keys in sorted order, (*batch, width), in `dtype`.

@@ -95,7 +95,7 @@ def test_latents_survive_storage_without_loss(dtype):
         )
     assert stored['dyn/stoch'].dtype == np.uint8
     assert stored['dyn/deter'].itemsize == jnp.dtype(dtype).itemsize
-    back = store.decode(stored)
+    back = store.decode({k: jnp.asarray(v) for k, v in stored.items()})
     np.testing.assert_array_equal(back['deter'], deter)
     np.testing.assert_array_equal(back['stoch'], stoch)
     assert back['deter'].dtype == back['stoch'].dtype == dtype

@@ -119,8 +119,10 @@ def test_targets_that_are_not_available_have_no_error_and_a_finite_gradient():
     target = jnp.array([-jnp.inf, 2.0])
     loss = lambda mean: distributions.MSE(mean, nets.symlog, event=1).loss(target)
     mean = jnp.array([5.0, 0.0])
-    np.testing.assert_allclose(loss(mean), nets.symlog(2.0) ** 2, rtol=1e-6)
-    np.testing.assert_allclose(jax.grad(loss)(mean), [0, -2 * nets.symlog(2.0)], rtol=1e-6)
+    np.testing.assert_allclose(loss(mean), nets.symlog(jnp.array(2.0)) ** 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.grad(loss)(mean), [0, -2 * nets.symlog(jnp.array(2.0))], rtol=1e-6
+    )
 
 
 def test_one_hot_samples_carry_the_gradient_of_the_probabilities():
