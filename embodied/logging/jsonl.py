@@ -7,14 +7,18 @@ import pathlib
 import re
 from typing import Any
 
+import elements
+
 from .logger import Summary
+
+STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 class JSONL:
-    """Appends a line per write, `{"step": …, name: value, …}`, of the scalars that match.
+    """Appends lines `{"step": …, name: value, …}` of the scalars that match, in rising steps.
 
-    A line per step, in rising order, if the metrics of one write have several. Values that
-    are not finite become null: the metric was there, and JSON knows no NaN.
+    There is one line per step: what comes later for the step of the last line joins it.
+    Values that are not finite become null: the metric was there, and JSON knows no NaN.
     """
 
     def __init__(
@@ -23,6 +27,7 @@ class JSONL:
         self.name = filename
         self._path = pathlib.Path(logdir) / filename
         self._pattern = re.compile(pattern)
+        self._last: tuple[int, dict[str, Any]] | None = None  # where it starts, and the line
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _drop_cut_line(self._path)
 
@@ -32,13 +37,55 @@ class JSONL:
         for step, name, value in summaries:
             if not isinstance(value, str) and value.ndim == 0 and self._pattern.search(name):
                 lines.setdefault(step, {'step': step})[name] = _finite(float(value))
-        text = ''.join(json.dumps(lines[k], allow_nan=False) + '\n' for k in sorted(lines))
-        if text:
-            with open(self._path, 'a', encoding='utf8') as file:
-                file.write(text)
+        if not lines:
+            return
+        with open(self._path, 'r+b' if self._path.exists() else 'wb') as file:
+            start = file.seek(0, os.SEEK_END)
+            if self._last and self._last[0] < start and self._last[1]['step'] in lines:
+                start, last = self._last
+                lines[last['step']] = {**last, **lines[last['step']]}
+            texts = [_line(lines[step]) for step in sorted(lines)]
+            file.seek(start)
+            file.write(b''.join(texts))
+            file.truncate()
+            self._last = file.tell() - len(texts[-1]), lines[max(lines)]
+
+    def rewind(self, step: int) -> pathlib.Path | None:
+        """Move lines beyond a step to NAME-STAMP.jsonl, and return its path if there are any.
+
+        A run that goes on from a checkpoint would otherwise write their steps again.
+        """
+        if not self._path.exists():
+            return None
+        with open(self._path, 'rb') as file:
+            count = sum(_step(line) > step for line in file)
+        if not count:
+            return None
+        stamp = elements.timestamp(millis=True)
+        side = self._path.with_name(f'{self._path.stem}-{stamp}{self._path.suffix}')
+        kept = self._path.with_name(f'.{self._path.name}.tmp')
+        with (
+            open(self._path, 'rb') as file, open(kept, 'wb') as below, open(side, 'ab') as above
+        ):  # fmt: skip
+            for line in file:
+                (above if _step(line) > step else below).write(line)
+        os.replace(kept, self._path)
+        self._last = None
+        print(f'{self.name}: {count} lines beyond step {step:,} moved to {side.name}')
+        return side
 
     def close(self) -> None:
         """Nothing is kept back."""
+
+
+def _line(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, allow_nan=False) + '\n').encode()
+
+
+def _step(line: bytes) -> int:
+    """The step of a line; the pattern spares decoding long lines that we wrote."""
+    found = STEP.match(line)
+    return int(found[1] if found else json.loads(line)['step'])
 
 
 def _finite(value: float) -> float | None:

@@ -62,6 +62,12 @@ class Logger:
             for output in self.outputs:
                 self._try(output.name, output.write, list(summaries))
 
+    def rewind(self, step: int) -> None:
+        """Tell the outputs that keep lines that the run goes on from this env step."""
+        for output in self.outputs:
+            if hasattr(output, 'rewind'):
+                self._try(output.name, output.rewind, int(step) * self.multiplier)
+
     def close(self) -> None:
         """Write what is left and close every output."""
         self.write()

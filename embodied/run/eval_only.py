@@ -29,6 +29,7 @@ def eval_only(
     start.load_agent(agent, args.from_checkpoint)
     envs = min(args.envs, args.episodes or args.envs)
     with contextlib.closing(make_logger()) as logger:
+        logger.rewind(logger.step)  # lines of an earlier evaluation in this folder
         with contextlib.closing(start.make_driver(make_env, envs, args)) as driver:
             scores = loop(agent, driver, logger, args)
         print(describe(scores, int(logger.step)), flush=True)

@@ -48,6 +48,7 @@ def train(
         learner = Learner(agent, replay, make_stream, args)
         cp.parts.update(step=step, agent=agent, replay=replay, ratio=learner.ratio)
         restore(cp, learner, args)
+        logger.rewind(step)
         print(learner.describe(), flush=True)
         if step >= args.steps:
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -77,3 +78,52 @@ def test_a_line_cut_by_a_kill_is_dropped(tmp_path, whole, cut):
     logging.JSONL(tmp_path).write([summary(3, 'x', 4)])
     steps = [line['step'] for line in read(tmp_path / 'metrics.jsonl')]
     assert steps == ([1, 3] if whole else [3])
+
+
+def test_what_comes_later_for_a_step_joins_its_line(tmp_path):
+    output = logging.JSONL(tmp_path)
+    output.write([summary(1, 'a', 1), summary(2, 'a', 2)])
+    output.write([summary(2, 'b', 3), summary(2, 'a', 4)])
+    output.write([summary(2, 'c', 5), summary(3, 'a', 6)])
+    assert read(tmp_path / 'metrics.jsonl') == [
+        {'step': 1, 'a': 1},
+        {'step': 2, 'a': 4, 'b': 3, 'c': 5},
+        {'step': 3, 'a': 6},
+    ]
+
+
+def test_a_removed_file_starts_anew(tmp_path):
+    output = logging.JSONL(tmp_path)
+    output.write([summary(1, 'a', 1)])
+    (tmp_path / 'metrics.jsonl').unlink()
+    output.write([summary(1, 'b', 2)])
+    assert read(tmp_path / 'metrics.jsonl') == [{'step': 1, 'b': 2}]
+
+
+def test_rewind_moves_later_lines_to_a_side_file(tmp_path, capsys):
+    output = logging.JSONL(tmp_path)
+    for step in range(1, 6):
+        output.write([summary(step, 'a', step)])
+    side = output.rewind(3)
+    assert re.fullmatch(r'metrics-\d{8}T\d{6}F\d{6}\.jsonl', side.name)
+    assert [x['step'] for x in read(side)] == [4, 5]
+    out = capsys.readouterr().out
+    assert out == f'metrics.jsonl: 2 lines beyond step 3 moved to {side.name}\n'
+    output.write([summary(5, 'b', 7)])  # the moved line of step 5 takes nothing more
+    assert read(tmp_path / 'metrics.jsonl')[2:] == [{'step': 3, 'a': 3}, {'step': 5, 'b': 7}]
+    assert sorted(x.name for x in tmp_path.iterdir()) == [side.name, 'metrics.jsonl']
+
+
+def test_rewind_without_later_lines_changes_nothing(tmp_path, capsys):
+    output = logging.JSONL(tmp_path)
+    assert output.rewind(0) is None
+    output.write([summary(3, 'a', 1)])
+    assert output.rewind(3) is None
+    assert capsys.readouterr().out == ''
+    assert [x.name for x in tmp_path.iterdir()] == ['metrics.jsonl']
+
+
+def test_rewind_reads_lines_of_other_writers(tmp_path):
+    (tmp_path / 'metrics.jsonl').write_text('{"x": 1, "step": 4.0}\n{"x": 2, "step": 9}\n')
+    side = logging.JSONL(tmp_path).rewind(5)
+    assert read(side) == [{'x': 2, 'step': 9}]

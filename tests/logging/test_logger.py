@@ -1,5 +1,6 @@
 """The logger: what reaches outputs, and outputs that fail."""
 
+import elements
 import ml_dtypes
 import numpy as np
 import pytest
@@ -130,3 +131,15 @@ def test_too_many_axes_are_named():
         logging.Logger(0, []).add({'x': np.zeros((1,) * 5)})
     with pytest.raises(ValueError, match=r"'x' has shape \(2,\)"):
         logging.Logger(0, []).scalar('x', [1, 2])
+
+
+def test_rewind_reaches_outputs_that_keep_lines_in_env_frames(tmp_path):
+    step = elements.Counter(5)
+    outputs = [logging.JSONL(tmp_path), logging.Terminal('.*')]
+    logger = logging.Logger(step, outputs, multiplier=4)
+    logger.add({'a': 1})
+    logger.write()
+    logger.rewind(5)
+    assert len((tmp_path / 'metrics.jsonl').read_text().splitlines()) == 1
+    logger.rewind(4)
+    assert (tmp_path / 'metrics.jsonl').read_text() == ''
