@@ -1,5 +1,9 @@
 """Doubles that all tests share: a counter environment and an agent without JAX."""
 
+import os
+import pathlib
+import signal
+import time
 from typing import Any
 
 import elements
@@ -76,6 +80,34 @@ class CounterEnv(embodied.Env):
         self.closed = True
 
 
+class FaultyEnv(CounterEnv):
+    """Fails at the step number `at` of its life (0 is the first).
+
+    fault: 'raise' an error, 'hang' for ever, 'kill' its own process, or a number that it
+    shows as reward. `marker`: a file that the first failure makes; while it is there, nothing
+    fails, so that a restarted environment goes on.
+    """
+
+    def __init__(self, env: int = 0, *, fault: Any, at: int, marker: str = '', **kwargs: Any):
+        super().__init__(env, **kwargs)
+        self.fault, self.at, self.marker = fault, at, pathlib.Path(marker)
+        self.life = 0
+
+    def step(self, action: dict[str, Any]) -> dict[str, Any]:
+        obs, self.life = super().step(action), self.life + 1
+        if self.life <= self.at or self.marker.is_file():
+            return obs
+        if self.marker.name:
+            self.marker.touch()
+        if self.fault == 'hang':
+            time.sleep(1e6)
+        elif self.fault == 'kill':
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.fault == 'raise':
+            raise ZeroDivisionError(f'fault at {self.at}')
+        return {**obs, 'reward': np.float32(self.fault)}
+
+
 class DoubleAgent(embodied.Agent):
     """An agent that learns nothing and counts everything, on numpy alone.
 
@@ -141,7 +173,7 @@ class DoubleAgent(embodied.Agent):
     def save(self) -> dict:
         return {'weight': self.weight.copy(), 'updates': self.updates, 'actions': self.actions}
 
-    def load(self, data: dict) -> None:
+    def load(self, data: dict, regex: str | None = None) -> None:
         self.weight = np.array(data['weight'], np.float32)
         self.updates = int(data['updates'])
         self.actions = int(data['actions'])

@@ -1,13 +1,17 @@
 """The driver: steps environments with a policy and hands every transition to its callbacks."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import spaces
-from .base import Step
+from .base import Spaces, Step
+from .errors import UserError
 from .workers import LocalEnv, ProcessEnv
+
+HOUR = 3600.0  # seconds within which restarts are counted
 
 
 class Driver:
@@ -20,20 +24,39 @@ class Driver:
     A transition holds obs, act (without `reset`), what the policy gave beside it, and the
     `log/` keys, of one environment; its actions are zeros where the episode is over. Arrays of
     a transition are views into fresh batches: they may be kept, and must not be written to.
+
+    An environment that raises, whose process ends, or whose process does not answer within
+    `timeout` seconds (0: no limit) is made anew, up to `restarts` times an hour for all
+    together. Its episode is cut: the next observation has is_first, and nothing says that the
+    one before was the last. A UserError, such as a value outside of its space, is raised at
+    once with the environment and its step; none of that step reaches a callback.
     """
 
-    def __init__(self, make_env_fns: Sequence[Callable], parallel: bool = True):
-        kind = ProcessEnv if parallel else LocalEnv
+    def __init__(
+        self,
+        make_env_fns: Sequence[Callable],
+        parallel: bool = True,
+        timeout: float = 0.0,
+        restarts: int = 0,
+    ):
+        self._makers = list(make_env_fns)
+        self._kind = ProcessEnv if parallel else LocalEnv
+        self._timeout = timeout
+        self._restarts = restarts
+        self._restarted: list[float] = []  # times of the restarts within the last hour
+        self._steps = 0  # of each environment
         self._envs: list[Any] = []
+        found: list[tuple[Spaces, Spaces]] = []
         try:
-            for index, make in enumerate(make_env_fns):
-                self._envs.append(kind(make, index))
-            found = [env.spaces() for env in self._envs]
+            for index in range(len(self._makers)):
+                self._envs.append(self._make(index))
+            for index in range(len(self)):
+                found.append(self._ask(index, lambda env: env.spaces()))
+                self._check_spaces(index, found)
         except BaseException:
             self.close()
             raise
         self.obs_space, self.act_space = found[0]
-        self._check_spaces(found)
         self._callbacks: list[Callable] = []
         self.reset()
 
@@ -91,15 +114,67 @@ class Driver:
 
     def _exchange(self) -> Step:
         """Send every environment its action and return the observations as batches."""
+        self._steps += 1
         try:
-            for worker, env in enumerate(self._envs):
-                env.send({key: value[worker] for key, value in self._actions.items()})
-            observations = [env.receive() for env in self._envs]
-        except Exception:
+            for worker in range(len(self)):
+                self._send(worker)
+            observations = [self._receive(worker) for worker in range(len(self))]
+        except BaseException:
             self.close()
             raise
         keys = observations[0].keys()
         return {key: np.stack([obs[key] for obs in observations]) for key in keys}
+
+    def _send(self, worker: int) -> None:
+        self._envs[worker].send({key: value[worker] for key, value in self._actions.items()})
+
+    def _receive(self, worker: int) -> Step:
+        """Return the observation of an environment, made anew as often as it fails."""
+        failed = False
+        while True:
+            try:
+                if failed:
+                    self._restart(worker)
+                return self._ask(worker, lambda env: env.receive())
+            except UserError:
+                raise
+            except Exception as error:
+                self._count_restart(worker, error)
+                failed = True
+
+    def _count_restart(self, worker: int, error: Exception) -> None:
+        """Say why an environment is restarted, or raise the error if it may not be."""
+        now = time.monotonic()
+        self._restarted = [x for x in self._restarted if now - x < HOUR]
+        if len(self._restarted) >= self._restarts:
+            raise error
+        self._restarted.append(now)
+        count, reason = len(self._restarted), str(error).strip().rpartition('\n')[-1]
+        print(
+            f'Env {worker} is restarted ({count} of {self._restarts} an hour, '
+            f'run.env_restarts): {type(error).__name__}: {reason}',
+            flush=True,
+        )
+
+    def _restart(self, worker: int) -> None:
+        """Replace an environment that failed by a new one, and reset that."""
+        self._envs[worker].kill()
+        self._envs[worker] = self._make(worker)
+        found = self._ask(worker, lambda env: env.spaces())
+        self._check_spaces(worker, [(self.obs_space, self.act_space), found])
+        self._actions['reset'][worker] = True
+        self._send(worker)
+
+    def _make(self, index: int) -> Any:
+        return self._kind(self._makers[index], index, self._timeout)
+
+    def _ask(self, worker: int, fn: Callable[[Any], Any]) -> Any:
+        """Return fn(env); a UserError of it gets the environment and its step."""
+        try:
+            return fn(self._envs[worker])
+        except UserError as error:
+            place = f', step {self._steps}' if self._steps else ''
+            raise UserError(f'Env {worker}{place}: {error}') from error
 
     def _mask(self, acts: Step, over: np.ndarray) -> Step:
         """Check the policy's actions and return copies with zeros where episodes are over."""
@@ -116,14 +191,12 @@ class Driver:
             masked[key] = value
         return masked
 
-    def _check_spaces(self, found: list[tuple]) -> None:
-        """Raise a ValueError unless all environments have the same spaces."""
-        for index, pair in enumerate(found):
-            for ours, theirs in zip((self.obs_space, self.act_space), pair, strict=True):
-                same = ours.keys() == theirs.keys()
-                if not same or not all(spaces.equal(ours[k], theirs[k]) for k in ours):
-                    self.close()
-                    raise ValueError(f'The spaces of env {index} differ from those of env 0.')
+    def _check_spaces(self, index: int, found: list[tuple[Spaces, Spaces]]) -> None:
+        """Raise a UserError unless the last spaces found equal the first ones."""
+        for ours, theirs in zip(found[0], found[-1], strict=True):
+            same = ours.keys() == theirs.keys()
+            if not same or not all(spaces.equal(ours[k], theirs[k]) for k in ours):
+                raise UserError(f'The spaces of env {index} differ from those of env 0.')
 
 
 def _join(*parts: Step) -> Step:

@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -21,30 +23,39 @@ from .base import Spaces, Step
 from .errors import UserError
 
 END, GONE = 'end', 'gone'  # what a process gets instead of an action
+GRACE = 5.0  # seconds in which a process may end by itself
 
 
 class LocalEnv:
-    """An environment in this process; its errors surface as they are."""
+    """An environment in this process; its errors surface as they are.
 
-    def __init__(self, make: Callable, index: int):
+    `timeout` is not kept: nothing can interrupt an environment that hangs in here.
+    """
+
+    def __init__(self, make: Callable, index: int, timeout: float = 0.0):
         self.index = index
         self._env = make()
-        self._obs: Step = {}
+        self._action: Step = {}
 
     def spaces(self) -> tuple[Spaces, Spaces]:
         return self._env.obs_space, self._env.act_space
 
     def send(self, action: Step) -> None:
-        self._obs = self._env.step(action)
+        self._action = action
 
     def receive(self) -> Step:
-        return self._obs
+        return self._env.step(self._action)
 
     def ask_to_end(self) -> None:
         """There is nothing to start early here."""
 
     def close(self) -> None:
         self._env.close()
+
+    def kill(self) -> None:
+        """Close an environment that failed, which may fail again."""
+        with contextlib.suppress(Exception):
+            self._env.close()
 
 
 class ProcessEnv:
@@ -53,11 +64,14 @@ class ProcessEnv:
     The process ends when this object is closed or collected and when this process ends in
     any way, since its end of the pipe closes with it. An error in it is raised by `spaces` or
     `receive`: UserError stays UserError, all else becomes a RuntimeError with the index of
-    the environment and the traceback of the process.
+    the environment and the traceback of the process. So does an answer that does not come
+    within `timeout` seconds (0: wait for ever).
     """
 
-    def __init__(self, make: Callable, index: int):
+    def __init__(self, make: Callable, index: int, timeout: float = 0.0):
         self.index = index
+        self._timeout = timeout
+        self._asked = time.monotonic()
         context = multiprocessing.get_context('spawn')
         self._conn, theirs = context.Pipe()
         self._process = context.Process(
@@ -78,6 +92,7 @@ class ProcessEnv:
         return self._result()
 
     def send(self, action: Step) -> None:
+        self._asked = time.monotonic()
         with contextlib.suppress(OSError):  # gone; what it said last is still to be received
             self._conn.send(action)
 
@@ -94,23 +109,41 @@ class ProcessEnv:
         """End the process, by force if it does not end by itself within seconds."""
         self._end()
 
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._end.alive:
+            _kill(self._process)
+            self._end()
+
     def _result(self) -> Any:
         try:
+            self._await()
             error, value = self._conn.recv()
         except (EOFError, OSError):
             self._process.join(5)
             code = self._process.exitcode
             raise RuntimeError(f'Env {self.index}: its process ended (code {code}).') from None
         if error == 'user':
-            raise UserError(f'Env {self.index}: {value}')
+            raise UserError(value)
         if error:
             raise RuntimeError(f'Env {self.index} failed in its process:\n{value}')
         return value
+
+    def _await(self) -> None:
+        """Raise a RuntimeError if the answer takes too long."""
+        if not self._timeout:
+            return
+        left = self._asked + self._timeout - time.monotonic()
+        if not self._conn.poll(max(0.0, left)):
+            raise RuntimeError(
+                f'Env {self.index}: no answer for {self._timeout:g} s (run.env_timeout).'
+            )
 
 
 def _serve(conn: connection.Connection, factory: bytes) -> None:
     """Run one environment for the parent until it says END or is gone."""
     os.setsid()  # a group of its own: what the environment starts can be ended with it
+    threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     env = action = None
     try:
         env = cloudpickle.loads(factory)()
@@ -125,6 +158,15 @@ def _serve(conn: connection.Connection, factory: bytes) -> None:
     if action == GONE:  # nobody else is there to end what the environment left
         sys.stdout.flush()
         os.killpg(0, signal.SIGKILL)
+
+
+def _end_with_parent() -> None:
+    """End this process and all that it started if the parent ends during a long step."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    time.sleep(GRACE)  # an environment that is not in a step sees it itself and closes
+    os.killpg(0, signal.SIGKILL)
 
 
 def _exchange(conn: connection.Connection, result: Any) -> Any:
@@ -146,14 +188,18 @@ def _report(conn: connection.Connection, error: Exception) -> None:
         conn.send(message)
 
 
-def _end(process: Any, conn: connection.Connection, grace: float = 5.0) -> None:
+def _end(process: Any, conn: connection.Connection) -> None:
     """Ask, wait, and then end the process and everything that it started."""
     with contextlib.suppress(OSError):
         conn.send(END)
     conn.close()
-    connection.wait([process.sentinel], grace)
+    connection.wait([process.sentinel], GRACE)
+    _kill(process)
+    process.join()
+
+
+def _kill(process: Any) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         # The group may hold more than the process; or nothing, if that ended alone.
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-    process.join()

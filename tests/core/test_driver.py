@@ -4,16 +4,19 @@ import functools
 import gc
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import traceback
 
 import numpy as np
 import pytest
 
 import embodied
-from tests.doubles import CounterEnv, DoubleAgent
+from embodied.core import driver as driver_module
+from tests.doubles import CounterEnv, DoubleAgent, FaultyEnv
 
 KEYS = {'step', 'episode', 'env', 'last', 'reward', 'is_first', 'is_last', 'is_terminal'}
 
@@ -133,7 +136,7 @@ def test_closing_closes_every_environment():
 
 
 @pytest.mark.parametrize('error', [embodied.UserError('bad value'), KeyError('bug')])
-def test_error_in_this_process_surfaces_as_it_is_and_closes(error: Exception):
+def test_error_in_this_process_surfaces_and_closes(error: Exception):
     class Failing(CounterEnv):
         def step(self, action: dict) -> dict:
             raise error
@@ -142,7 +145,7 @@ def test_error_in_this_process_surfaces_as_it_is_and_closes(error: Exception):
     driver = embodied.Driver([lambda env=env: env for env in envs], parallel=False)
     with pytest.raises(type(error)) as info:
         driver(constant_policy, steps=1)
-    assert info.value is error
+    assert error in (info.value, info.value.__cause__)
     assert [env.closed for env in envs] == [True, True]
 
 
@@ -207,7 +210,7 @@ def test_error_in_a_process_names_it_and_ends_all():
 
 def test_user_error_in_a_process_stays_one():
     driver = embodied.Driver([failing_env(lambda: embodied.UserError('Bad flag.'))])
-    with pytest.raises(embodied.UserError, match=r'^Env 0: Bad flag\.$'):
+    with pytest.raises(embodied.UserError, match=r'^Env 0, step 4: Bad flag\.$'):
         driver(constant_policy, steps=100)
 
 
@@ -308,3 +311,117 @@ def test_processes_end_with_their_parent(way: str):
         assert parent.stdout.read() == b''
         parent.wait()
         assert parent.returncode == (-9 if way == 'kill' else 0)
+
+
+# Environments that fail and are made anew.
+
+
+def faulty(fault, at: int = 5, **kwargs):
+    return functools.partial(FaultyEnv, fault=fault, at=at, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ('fault', 'parallel', 'reason'),
+    [
+        ('raise', False, 'ZeroDivisionError: fault at 5'),
+        ('raise', True, 'ZeroDivisionError: fault at 5'),
+        ('kill', True, r'its process ended \(code -9\)'),
+        ('hang', True, r'no answer for 5 s \(run\.env_timeout\)'),
+    ],
+)
+def test_an_env_that_fails_is_restarted_with_its_episode_cut(
+    tmp_path: pathlib.Path, capsys, fault: str, parallel: bool, reason: str
+):
+    makes = [CounterEnv, faulty(fault, env=1, marker=str(tmp_path / 'marker'))]
+    driver = embodied.Driver(makes, parallel, timeout=5.0, restarts=1)
+    seen, pids = record(driver), pids_of(driver) if parallel else []
+    driver(constant_policy, steps=24)
+    assert [int(x['step']) for x in seen[0]] == [*range(10), 0, 1]
+    assert [int(x['step']) for x in seen[1]] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]
+    assert [bool(x['is_first']) for x in seen[1]] == [x['step'] == 0 for x in seen[1]]
+    assert not any(x['is_last'] or x['is_terminal'] for x in seen[1])
+    out = capsys.readouterr().out
+    assert re.search(r'^Env 1 is restarted \(1 of 1 an hour.*' + reason, out, re.M), out
+    assert not any(alive(pid) for pid in pids[1:])
+    driver.close()
+
+
+@pytest.mark.parametrize('parallel', [False, True])
+def test_restarts_are_limited_and_the_error_keeps_its_traceback(capsys, parallel: bool):
+    driver = embodied.Driver([faulty('raise', at=1)], parallel, restarts=2)
+    seen = record(driver)
+    with pytest.raises((ZeroDivisionError, RuntimeError), match='fault at 1') as info:
+        driver(constant_policy, steps=100)
+    assert [int(x['step']) for x in seen[0]] == [0, 0, 0]
+    assert capsys.readouterr().out.count('is restarted') == 2
+    text = str(info.value) if parallel else ''.join(traceback.format_exception(info.value))
+    assert 'doubles.py' in text  # where it was raised
+
+
+def test_restarts_count_within_an_hour(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(driver_module.time, 'monotonic', lambda: now)
+    driver = embodied.Driver([faulty('raise', at=3)], parallel=False, restarts=1)
+    for _ in range(5):
+        driver(constant_policy, steps=3)
+        now += driver_module.HOUR + 1
+    driver(constant_policy, steps=3)
+    with pytest.raises(ZeroDivisionError):
+        driver(constant_policy, steps=3)
+
+
+def test_an_env_that_fails_at_its_restart_counts_again(tmp_path: pathlib.Path):
+    made = []
+
+    def make() -> CounterEnv:
+        made.append(len(made))
+        if len(made) in (2, 3):
+            raise OSError('no licence')
+        return FaultyEnv(fault='raise', at=2, marker=str(tmp_path / 'marker'))
+
+    driver = embodied.Driver([make], parallel=False, restarts=3)
+    seen = record(driver)
+    driver(constant_policy, steps=4)
+    assert [int(x['step']) for x in seen[0]] == [0, 1, 0, 1]
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize('parallel', [False, True])
+def test_a_value_that_is_not_finite_is_named_and_not_passed_on(value, parallel: bool):
+    make = lambda: embodied.wrappers.wrap(FaultyEnv(1, fault=value, at=3))
+    driver = embodied.Driver([CounterEnv, make], parallel, restarts=9)
+    seen = record(driver)
+    expected = r"^Env 1, step 4: Observation 'reward' is outside of its space.*(nan|inf)"
+    if value == -np.inf:  # the space of the reward reaches down to it
+        driver(constant_policy, steps=8)
+        assert seen[1][3]['reward'] == value
+        driver.close()
+        return
+    with pytest.raises(embodied.UserError, match=expected):
+        driver(constant_policy, steps=100)
+    assert [len(x) for x in seen] == [3, 3]
+
+
+def test_processes_end_with_their_parent_in_the_middle_of_a_step():
+    script = textwrap.dedent("""
+        import functools
+        import numpy as np
+        import embodied
+        from tests.doubles import FaultyEnv
+
+        if __name__ == '__main__':
+            driver = embodied.Driver([functools.partial(FaultyEnv, fault='hang', at=1)])
+            driver.on_step(lambda transition, worker: print('ready', flush=True))
+            policy = lambda carry, obs: (carry, {'action': np.zeros(1, np.int32)}, {})
+            driver(policy, steps=2)
+    """)
+    parent = subprocess.Popen(
+        [sys.executable, '-c', script],
+        stdout=subprocess.PIPE,
+        cwd=pathlib.Path(__file__).parents[2],
+    )
+    with parent:
+        assert parent.stdout.readline() == b'ready\n'
+        parent.kill()
+        assert parent.stdout.read() == b''  # returns when nobody holds the other end
