@@ -35,6 +35,16 @@ CHOICES = {
 # Keys whose other values come in a later version, so that none of them is silently ignored.
 FIXED = {
     'clock_addr': '',
+    'clock_port': '',
+    'ipv6': False,
+    'jax.enable_policy': True,
+    'jax.precompile': False,
+    'logger.timer': True,
+    'logger.user': '',
+    'replay.priosignal': 'model',
+    'run.agent_process': False,
+    'run.remote_envs': False,
+    'run.remote_replay': False,
     'replay.storage': 'ram',
     'logger.videos': False,
     'run.env_python': '',
@@ -153,7 +163,7 @@ def _check_names(config: elements.Config) -> None:
             later = ' It comes in a later version.' if name in OUTPUTS_LATER else ''
             raise UserError(
                 f'Output {name!r} in --logger.outputs is not available; expected '
-                f'{", ".join(OUTPUTS)}.{later}'
+                f'{", ".join(OUTPUTS)}.{later or nearest(name, OUTPUTS)}'
             )
 
 

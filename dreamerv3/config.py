@@ -1,4 +1,5 @@
-"""Configuration: named blocks of configs.yaml, then flags, resolved into one `elements.Config`.
+"""Configuration: named blocks of configs.yaml, then the user's YAML files, then flags, resolved
+into one `elements.Config`.
 
 Values are converted to the type of their default before elements sees them, since it would turn
 the string 'False' into True and reports an unknown key as a bare KeyError.
@@ -29,10 +30,10 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> ele
     `{timestamp}` and `~` in the logdir are filled in, and JOB_COMPLETION_INDEX of an indexed
     job overrides the replica. Raises UserError for everything that a user can get wrong.
     """
-    names, flags = parse_flags(argv)
+    names, files, flags = parse_flags(argv)
     if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':
         flags['replica'] = [index]
-    config = load(names, flags)
+    config = load(names, flags, files)
     checks.check_url(config.logdir)
     logdir = config.logdir.replace('{timestamp}', elements.timestamp())
     config = config.update(logdir=os.path.expanduser(logdir))
@@ -41,9 +42,11 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> ele
 
 
 def load(
-    names: Iterable[str] = (), overrides: Mapping[str, Any] | None = None
+    names: Iterable[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    files: Iterable[str | os.PathLike] = (),
 ) -> elements.Config:
-    """Apply the named blocks and then the overrides, keys or regular expressions, in order.
+    """Apply the named blocks, YAML files and overrides (keys or regular expressions), in order.
 
     A value may be a string (or a list of strings), as flags are, or already have its type.
     """
@@ -53,7 +56,39 @@ def load(
             hint = checks.nearest(name, block_names())
             raise UserError(f'Unknown block {name!r} in --configs.{hint} All: --configs')
         values = _apply(values, blocks()[name])
+    for path in files:
+        block = read_file(path)
+        try:
+            values = _apply(values, block)
+        except UserError as e:
+            raise UserError(f'In --config {path}: {e}') from e
     return elements.Config(_apply(values, flatten(overrides or {})))
+
+
+def read_file(path: str | os.PathLike) -> dict[str, Any]:
+    """A user's YAML file as flat keys: a mapping with the rules of a block of configs.yaml.
+
+    The config.yaml of a run is such a file. Raises UserError naming the file.
+    """
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        text = pathlib.Path(path).expanduser().read_text(encoding='utf-8')
+        content = YAML(typ='safe').load(text)
+    except OSError as e:
+        block = f' For the block: --configs {path}' if str(path) in block_names() else ''
+        raise UserError(f'Cannot read --config {path}: {e.strerror}.{block}') from e
+    except (UnicodeDecodeError, YAMLError) as e:
+        mark = getattr(e, 'problem_mark', None)
+        where = f', line {mark.line + 1}' if mark else ''
+        what = getattr(e, 'problem', None) or 'it is no UTF-8 text'
+        raise UserError(f'--config {path}{where} is not valid YAML: {what}.') from e
+    if not isinstance(content, Mapping):
+        raise UserError(
+            f'--config {path} must hold keys and values, such as `batch_size: 8`; found '
+            f'{type(content).__name__}.'
+        )
+    return flatten(content)
 
 
 def save(config: elements.Config) -> pathlib.Path:
@@ -71,28 +106,32 @@ def save(config: elements.Config) -> pathlib.Path:
     return path
 
 
-def parse_flags(argv: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Split arguments into the block names of --configs and the values of every other flag.
+def parse_flags(argv: Sequence[str]) -> tuple[list[str], list[str], dict[str, list[str]]]:
+    """Split arguments into names of --configs, paths of --config, and all other flags' values.
 
     Both `--flag value` and `--flag=value` work; a list takes several values or commas. The
-    last of two equal flags wins, while several --configs add up.
+    last of two equal flags wins, while several --configs and --config add up.
     """
     names: list[str] = []
+    files: list[str] = []
     flags: dict[str, list[str]] = {}
     current = None
     for arg in argv:
         if arg.startswith('--'):
             name, equals, value = arg[2:].partition('=')
-            current = names if name == 'configs' else []
-            if name != 'configs':
+            if (adding := {'configs': names, 'config': files}.get(name)) is not None:
+                current = adding
+            else:
                 flags.pop(name, None)  # so that the order among regular expressions is kept
-                flags[name] = current
+                current = flags[name] = []
             current.extend([value] if equals else [])
         elif current is None:
             raise UserError(f'Expected a flag such as --task, found {arg!r}. See --help.')
         else:
             current.append(arg)
-    return [x for name in names for x in name.split(',') if x], flags
+    if not files and '--config' in argv:
+        raise UserError('--config needs the path of a YAML file. For blocks: --configs')
+    return [x for name in names for x in name.split(',') if x], files, flags
 
 
 @functools.cache
@@ -113,6 +152,7 @@ def flatten(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Join nested keys by dots; where one of them is a regular expression, by escaped dots."""
     result = {}
     for key, value in mapping.items():
+        key = str(key)
         if isinstance(value, Mapping):
             for sub, leaf in flatten(value).items():
                 escape = REGEX.search(key) or REGEX.search(sub)
@@ -145,11 +185,14 @@ def _matches(name: str, keys: Mapping[str, Any]) -> list[str]:
             ) from e
         if found:
             return found
-        raise UserError(f'No key matches the regular expression of flag --{name}.')
+        end = re.split(r'\W+', name)[-1]
+        hint = checks.nearest(end, {key.rpartition('.')[2] for key in keys})
+        raise UserError(f'No key matches the regular expression of flag --{name}.{hint}')
     inside = [key for key in keys if key.startswith(name + '.')]
     if inside:
         raise UserError(f'--{name} is a group; set one of its keys, such as --{inside[0]}.')
-    same = [key for key in keys if key.endswith('.' + name)][:4]
+    leaf = name.rpartition('.')[2]
+    same = [key for key in keys if key.rpartition('.')[2] == leaf][:4]
     hint = f' Nearest: --{", --".join(same)}.' if same else checks.nearest(name, keys, '--')
     raise UserError(f'Unknown flag --{name}.{hint} See --help.')
 
@@ -159,12 +202,12 @@ def _convert(key: str, value: Any, default: Any) -> Any:
     if isinstance(default, (list, tuple)):
         items = _items(value)
         if not items:
-            raise UserError(f'--{key} needs at least one value, such as {_show(default)}.')
+            raise UserError(f'--{key} needs at least one value, such as {show(default)}.')
         return [_convert(key, x, default[0]) for x in items]
     if isinstance(value, (list, tuple)):
         if len(value) != 1:
             found = f'{len(value)}: {" ".join(map(str, value))}' if value else 'none'
-            raise UserError(f'--{key} takes one value such as {_show(default)}, found {found}.')
+            raise UserError(f'--{key} takes one value such as {show(default)}, found {found}.')
         value = value[0]
     parse, accepted = PARSERS[type(default)]
     result = parse(value)
@@ -193,7 +236,7 @@ def _parse_int(value: Any) -> int | None:
         return None
     try:
         return int(value) if isinstance(value, str) else _whole(value)
-    except ValueError:
+    except (TypeError, ValueError):
         number = _parse_float(value)  # scientific notation, such as 1e6
         return None if number is None else _whole(number)
 
@@ -222,7 +265,10 @@ PARSERS: dict[type, tuple[Any, str]] = {
 }
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as one would type it."""
     if isinstance(value, (list, tuple)):
         return ','.join(map(str, value))
+    if isinstance(value, float):
+        return f'{value:g}'
     return repr(value) if value == '' else str(value)

@@ -15,6 +15,7 @@ if not __package__:
     sys.path.insert(0, str(here.parent))
 
 import functools
+import os
 import traceback
 from collections.abc import Sequence
 
@@ -29,10 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run what the arguments say. A user's mistake exits with 2, an interrupt with 130."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        if argv == ['--configs']:
-            print(usage.blocks_text())
-        elif {'--help', '-h'} & set(argv):
-            print(usage.help_text())
+        if (text := usage.answer(argv)) is not None:
+            show(text)
         else:
             start(configs.resolve(argv))
     except embodied.UserError as e:
@@ -41,6 +40,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def show(text: str) -> None:
+    """Print a text of the help, also to a pipe that ends early, such as `head`."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def start(config: elements.Config) -> None:

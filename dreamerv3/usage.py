@@ -1,16 +1,25 @@
 """What the command line prints of itself: the help, the list of blocks, facts about a run."""
 
+import functools
 import pathlib
+import re
 import textwrap
+from collections.abc import Sequence
 
 import elements
 
 from dreamerv3 import checks
 from dreamerv3 import config as configs
-from embodied import envs
+from embodied import UserError, envs
+
+MEANINGS = pathlib.Path(__file__).parent / 'meanings.yaml'
 
 FLAGS = (
     ('--configs BLOCK ...', 'named blocks, applied in order over the defaults'),
+    (
+        '--config FILE ...',
+        'YAML files of your own with the rules of a block, after the blocks',
+    ),
     ('--task SUITE_TASK', 'what to play'),
     ('--logdir FOLDER', 'where outputs go; an existing run goes on; {timestamp} is filled in'),
     ('--script NAME', 'what to do: train, or eval_only with --run.from_checkpoint'),
@@ -26,16 +35,74 @@ FLAGS = (
 )
 
 
+# Of every script there is or will be.
+SCRIPTS = {
+    'train': 'learn; goes on where the logdir ends',
+    'train_eval': 'the same, with evaluations in environments of their own',
+    'eval_only': 'play with the agent of --run.from_checkpoint, without learning',
+    'parallel': 'learn in several processes: agent, replay, logger and environments',
+    'parallel_env': 'one environment of a parallel run',
+    'parallel_envs': 'all environments of a parallel run',
+    'parallel_replay': 'the replay of a parallel run',
+}
+
+
+def answer(argv: Sequence[str]) -> str | None:
+    """The text for --help, --help all or --configs without names; None if a run is meant."""
+    asked = [i for i, arg in enumerate(argv) if arg in ('--help', '-h')]
+    if asked:
+        topic = [x for x in argv[asked[0] + 1 :][:1] if not x.startswith('--')]
+        if topic and topic != ['all']:
+            raise UserError(f'--help takes nothing or `all` (every key); found {topic[0]!r}.')
+        return help_all() if topic else help_text()
+    if '--configs' in argv and not configs.parse_flags(argv)[0]:
+        return blocks_text()
+    return None
+
+
 def help_text() -> str:
     """One screen: usage, blocks, suites, scripts and the flags used most."""
     flags = '\n'.join(f'  {flag:<22}{text}' for flag, text in FLAGS)
+    scripts = '\n'.join(f'  {x:<22}{SCRIPTS[x]}' for x in checks.SCRIPTS)
     return (
-        'Usage: python dreamerv3/main.py [--configs BLOCK ...] [--FLAG VALUE ...]\n\n'
+        'Usage: dreamerv3 [--configs BLOCK ...] [--FLAG VALUE ...]\n'
+        '   or: python dreamerv3/main.py ...\n\n'
         f'{_list("Blocks", configs.block_names())}\n'
-        f'{_list("Suites", list(envs.SUITES))}\n'
-        f'{_list("Scripts", list(checks.SCRIPTS))}\n\n'
-        f'Flags used most; every key of dreamerv3/configs.yaml is one:\n{flags}\n'
+        f'{_list("Suites", list(envs.SUITES))}\n\n'
+        f'Values of --script:\n{scripts}\n\n'
+        f'Flags used most (--help all lists every one, --configs what the blocks set):\n{flags}'
     )
+
+
+def help_all() -> str:
+    """Every key with its default and its meaning, a line each."""
+    lines = []
+    for key, default in configs.blocks()['defaults'].items():
+        name = f'--{key} {configs.show(default)}'
+        choices = checks.SCRIPTS if key == 'script' else checks.CHOICES.get(key, ())
+        text = f'{meaning(key)}: {", ".join(choices)}' if len(choices) > 1 else meaning(key)
+        later = ' (later version)' if key in checks.FIXED else ''
+        lines.append(f'{name:<42}  {text}{later}')
+    return '\n'.join(['Every flag with its default:', *lines])
+
+
+def meaning(key: str) -> str:
+    """What a key means. KeyError if meanings.yaml leaves it out."""
+    table = meanings()
+    if key in table:
+        return table[key]
+    for name, text in table.items():
+        if configs.REGEX.search(name) and re.fullmatch(name, key):
+            return text
+    raise KeyError(f'{key} is not in {MEANINGS.name}')
+
+
+@functools.cache
+def meanings() -> dict[str, str]:
+    """The content of meanings.yaml: key or regular expression -> text."""
+    from ruamel.yaml import YAML
+
+    return dict(YAML(typ='safe').load(MEANINGS.read_text(encoding='utf-8')))
 
 
 def blocks_text() -> str:

@@ -5,10 +5,13 @@ import os
 import pathlib
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
+import tomllib
 
 import embodied
+from dreamerv3 import checks, usage
 from dreamerv3 import config as configs
 from dreamerv3 import main as cli
 
@@ -43,6 +46,44 @@ def test_help_is_one_screen_without_jax(tmp_path):
     assert len(lines) <= 40
     for word in ('size400m', 'crafter', 'gym', 'eval_only', '--logdir', '--run.train_ratio'):
         assert word in done.stdout
+
+
+def test_help_all_lists_every_key_with_default_and_meaning(capsys):
+    cli.main(['--help', 'all'])
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
+    defaults = configs.blocks()['defaults']
+    assert list(lines) == [f'--{key}' for key in defaults]
+    for key, default in defaults.items():
+        assert lines[f'--{key}'].startswith(f'--{key} {configs.show(default)}  ')
+        assert usage.meaning(key) in lines[f'--{key}']
+    assert lines['--jax.platform'].endswith('auto, cuda, gpu, tpu, cpu')
+
+
+def test_help_in_a_pipe_that_ends_early():
+    line = f'set -o pipefail; {sys.executable} {ROOT}/dreamerv3/main.py --help all | head -n 1'
+    done = subprocess.run(['bash', '-c', line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, '')
+    assert done.stdout == 'Every flag with its default:\n'
+
+
+@pytest.mark.parametrize('line', ['--configs', '--configs --seed 3', '--seed 3 --configs'])
+def test_configs_without_names_lists_the_blocks(line, capsys):
+    cli.main(line.split())
+    lines = capsys.readouterr().out.splitlines()
+    assert [x.split()[0] for x in lines[1:]] == configs.block_names()
+
+
+def test_the_installed_command_is_main():
+    scripts = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['scripts']
+    entry = metadata.EntryPoint('dreamerv3', scripts['dreamerv3'], 'console_scripts')
+    assert entry.load() is cli.main
+
+
+def test_every_script_is_explained(capsys):
+    cli.main(['-h'])
+    out = capsys.readouterr().out
+    assert all(f'  {x} ' in out for x in checks.SCRIPTS)
+    assert set(usage.SCRIPTS) == {*checks.SCRIPTS, *checks.SCRIPTS_LATER}
 
 
 def test_a_bad_flag_from_a_clone_in_another_folder(tmp_path):
@@ -84,6 +125,15 @@ def test_script_folder_leaves_the_path():
 @pytest.mark.parametrize(
     ('line', 'words'),
     [
+        ('--help me', ('--help', "'me'", 'all')),
+        ('--config my.yaml', ('my.yaml', 'No such file')),
+        ('--.*unitz 8', ('unitz', 'units')),
+        ('--task atri_pong', ('atri', 'atari')),
+        ('--logger.outputs jsnol', ('jsnol', 'jsonl')),
+        ('--run.debug maybe', ('--run.debug', 'maybe', 'true or false', 'yes, no')),
+        ('--agent.opt.lr fast', ('--agent.opt.lr', 'fast', 'a number')),
+        ('--env.crafter.size 64', ('--env.crafter.size', '[64]', 'height and width')),
+        ('--jax.platform gup', ('--jax.platform', 'gup', 'gpu')),
         ('--configs crafer', ('crafer', 'crafter')),
         ('--task crafter_rewrd', ('crafter_rewrd', 'crafter_reward')),
         ('--script trian', ('trian', 'train')),

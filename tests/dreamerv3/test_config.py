@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dreamerv3 import config as configs
+from dreamerv3 import usage
 from embodied import UserError
 
 
@@ -145,6 +146,14 @@ BAD = {
     '--.*nothing 3': ('--.*nothing', 'No key'),
     '--agent.opt 3': ('--agent.opt', '--agent.opt.lr'),
     '--agent.dyn.rssm.blocks 3': ('--agent.dyn.rssm.blocks', '8192'),
+    '--run.batch_size 3': ('--run.batch_size', 'Nearest: --batch_size.'),
+    r'--.*\.unitz 3': (r'--.*\.unitz', 'Nearest: units'),
+    '--logger.outputs jsnol': ('jsnol', 'Nearest: jsonl'),
+    '--config': ('--config', 'YAML'),
+    '--config /nowhere.yaml': ('/nowhere.yaml', 'No such file'),
+    '--config crafter': ('crafter', '--configs crafter'),
+    '--config .': ('--config .', 'directory'),
+    '--ipv6 yes': ('--ipv6', 'later version'),
     '--jax.platform cup': ('--jax.platform', 'cup', 'cpu'),
     '--replay.storage disk': ('--replay.storage', 'disk'),
     '--report_length 65': ('--report_length', '65', '64'),
@@ -201,6 +210,70 @@ def test_saved_config_loads_and_an_earlier_one_is_kept(tmp_path):
     assert elements.Config.load(path) == second
     (kept,) = tmp_path.glob('config-*.yaml')
     assert elements.Config.load(kept) == first
+
+
+def test_files_apply_in_order_between_blocks_and_flags(tmp_path):
+    one, two = tmp_path / 'one.yaml', tmp_path / 'two.yaml'
+    one.write_text('batch_size: 3\nseed: 4\nrun: {debug: no, steps: 1e3}\n')
+    two.write_text("seed: 5\n'.*\\.units': 7\nlogger.outputs: [jsonl]\n")
+    config = resolve(f'--config {one} --batch_length 9 --config={two} --configs debug')
+    assert (config.batch_size, config.batch_length, config.seed) == (3, 9, 5)
+    assert (config.run.debug, config.run.steps) == (False, 1000.0)
+    assert config.agent.policy.units == config.agent.value.units == 7
+    assert config.logger.outputs == ('jsonl',)
+    assert resolve(f'--config {one} {two} --seed 6').seed == 6
+
+
+def test_a_saved_config_is_such_a_file(tmp_path):
+    first = configs.load(['crafter', 'size1m'], {'logdir': str(tmp_path), 'seed': 1})
+    path = configs.save(first)
+    assert configs.load(files=[path]) == first
+
+
+BAD_FILES = {
+    'batch_sizes: 3': ('--batch_sizes', '--batch_size'),
+    'batch_size: many': ('--batch_size', 'many', 'whole number'),
+    'batch_size:': ('--batch_size', 'None', 'whole number'),
+    'task: 2020-01-01': ('--task', 'text'),
+    'run: {debug: maybe}': ('--run.debug', 'maybe', 'true or false'),
+    '1: 2': ('--1',),
+    'agent: 3': ('--agent', 'group'),
+    '- batch_size': ('keys and values', 'list'),
+    '': ('keys and values', 'NoneType'),
+    'run: {steps: 3\nseed: 1': ('line 2', 'not valid YAML'),
+    'seed: 1\nseed: 2': ('line 2', 'not valid YAML', 'seed'),
+    b'seed: \xff\xfe': ('not valid YAML',),
+}
+
+
+@pytest.mark.parametrize('content', BAD_FILES)
+def test_errors_in_a_file_name_it(content, tmp_path):
+    path = tmp_path / 'my.yaml'
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        resolve(f'--config {path}')
+    message = str(caught.value)
+    assert len(message.splitlines()) <= 5
+    assert all(word in message for word in ('--config', str(path), *BAD_FILES[content])), (
+        message
+    )
+
+
+def test_every_key_has_one_meaning():
+    keys = configs.blocks()['defaults']
+    rules = [name for name in usage.meanings() if configs.REGEX.search(name)]
+    for key in keys:
+        assert usage.meaning(key)
+        found = [name for name in rules if re.fullmatch(name, key)]
+        assert key in usage.meanings() or len(found) == 1, (key, found)
+    unused = [
+        name
+        for name in usage.meanings()
+        if name not in keys and not any(re.fullmatch(name, key) for key in keys)
+    ]
+    assert unused == []
+    with pytest.raises(KeyError, match='nothing'):
+        usage.meaning('nothing')
 
 
 def images(*shape: int, dtype=np.uint8) -> dict[str, elements.Space]:
