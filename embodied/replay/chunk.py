@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+Arrays = dict[str, np.ndarray]
 Spec = dict[str, tuple[tuple[int, ...], np.dtype]]  # key -> shape and dtype of one step
-Span = list[tuple['Chunk', int, int]]  # consecutive steps: chunk, start, stop
+Span = list[tuple[Arrays, int, int]]  # consecutive steps: arrays of a chunk, start, stop
 
 
 class Chunk:
@@ -17,11 +18,14 @@ class Chunk:
     so that a sequence can be copied while others are appended.
     """
 
-    def __init__(self, arrays: dict[str, np.ndarray], length: int, uuid: bytes, time: str):
-        size = len(next(iter(arrays.values())))
-        self.arrays = {**arrays, 'stepid': stepids(uuid, size)}
-        self.length = length
+    mapped = False  # whether the arrays are those of a file
+    arrays: Arrays
+    nbytes = 0  # in memory, of all arrays, filled or not
+    spec: Spec  # without the stepid
+
+    def __init__(self, size: int, length: int, uuid: bytes, time: str):
         self.size = size
+        self.length = length
         self.uuid = uuid
         self.time = time
         self.number = -1  # in its replay, which packs number and index into one integer
@@ -33,26 +37,22 @@ class Chunk:
         self.updated = False  # whether stored values changed since
         self.written = 0  # in the order of all writes of its replay
 
-    @classmethod
-    def allocate(cls, spec: Spec, size: int, uuid: bytes, time: str) -> 'Chunk':
-        """Return an empty chunk with room for `size` steps."""
-        arrays = {key: np.empty((size, *shape), dtype) for key, (shape, dtype) in spec.items()}
-        return cls(arrays, 0, uuid, time)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays, filled or not."""
-        return sum(array.nbytes for array in self.arrays.values())
-
-    def append(self, step: Mapping[str, np.ndarray]) -> int:
-        """Store one step, which may begin an item, and return its position."""
+    def reserve(self) -> int:
+        """Return the index for one more step, which may begin an item; `fill` it at once."""
         index = self.length
-        for key, value in step.items():
-            self.arrays[key][index] = value
         self.length = index + 1
         self.refs += 1
         self.grown = True
-        return self.position(index)
+        return index
+
+    def filled(self) -> None:
+        """Say that all reserved steps have been written."""
+
+    def link(self, successor: 'Chunk') -> None:
+        """Go on in another chunk; nothing more is appended to this one."""
+        self.successor = successor
+        self.grown = True
+        self.open = False
 
     def position(self, index: int) -> int:
         """Return number and index of a step as one integer."""
@@ -66,9 +66,9 @@ class Chunk:
             chunk = chunk.successor
         return min(self.length, max(0, self.length + following - length + 1))
 
-    def span(self, index: int, length: int) -> Span:
-        """Return where `length` steps from `index` on lie, in this chunk and those after it."""
-        parts: Span = []
+    def parts(self, index: int, length: int) -> list[tuple['Chunk', int, int]]:
+        """Return the chunks that hold `length` steps from `index` on: chunk, start, stop."""
+        parts = []
         chunk: Chunk | None = self
         while length and chunk is not None:
             stop = min(chunk.length, index + length)
@@ -76,6 +76,23 @@ class Chunk:
             length -= stop - index
             chunk, index = chunk.successor, 0
         return parts
+
+
+class MemoryChunk(Chunk):
+    """A chunk in memory; files hold copies of it."""
+
+    def __init__(self, arrays: Arrays, length: int, uuid: bytes, time: str):
+        size = len(next(iter(arrays.values())))
+        super().__init__(size, length, uuid, time)
+        self.spec = spec_of(arrays)
+        self.arrays = {**arrays, 'stepid': stepids(uuid, size)}
+        self.nbytes = sum(array.nbytes for array in self.arrays.values())
+
+    @classmethod
+    def allocate(cls, spec: Spec, size: int, uuid: bytes, time: str) -> 'MemoryChunk':
+        """Return an empty chunk with room for `size` steps."""
+        arrays = {key: np.empty((size, *shape), dtype) for key, (shape, dtype) in spec.items()}
+        return cls(arrays, 0, uuid, time)
 
 
 def stepids(uuid: bytes, size: int) -> np.ndarray:
@@ -86,20 +103,23 @@ def stepids(uuid: bytes, size: int) -> np.ndarray:
     return ids
 
 
-def gather(spans: list[Span], length: int) -> dict[str, np.ndarray]:
+def gather(spans: list[Span], length: int) -> Arrays:
     """Copy spans of `length` steps into new arrays (spans, length, …)."""
+    pieces = []
+    for row, span in enumerate(spans):
+        filled = 0
+        for arrays, start, stop in span:
+            pieces.append((arrays, start, stop, row, filled, filled + stop - start))
+            filled += stop - start
     batch = {}
-    for key, array in spans[0][0][0].arrays.items():
+    for key, array in spans[0][0][0].items():
         out = np.empty((len(spans), length, *array.shape[1:]), array.dtype)
-        for row, span in zip(out, spans, strict=True):
-            filled = 0
-            for chunk, start, stop in span:
-                row[filled : filled + stop - start] = chunk.arrays[key][start:stop]
-                filled += stop - start
+        for arrays, start, stop, row, first, last in pieces:
+            out[row, first:last] = arrays[key][start:stop]
         batch[key] = out
     return batch
 
 
 def spec_of(arrays: Mapping[str, Any]) -> Spec:
     """Return shape and dtype of one step, from arrays with a leading time axis."""
-    return {key: (array.shape[1:], array.dtype) for key, array in arrays.items()}
+    return {k: (x.shape[1:], x.dtype) for k, x in arrays.items() if k != 'stepid'}

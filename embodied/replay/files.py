@@ -2,6 +2,7 @@
 
 Ids in names are 22 base62 characters (digits, then small, then large letters), 0…0 where there
 is no successor. Names sort by time. A file appears under its name only when it is complete.
+Mapped chunks (see `mapped`) are named `TIME-UUID.chunk`; the rest stands in the file.
 """
 
 import datetime
@@ -15,22 +16,29 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import mapped
+
 DIGITS = string.digits + string.ascii_letters
 NOWHERE = bytes(16)  # the successor of a chunk that has none
 PATTERN = re.compile(r'(\d{8}T\d{6}F\d{6})-([0-9a-zA-Z]{22})-([0-9a-zA-Z]{22})-(\d+)\.npz')
+MAPPED = re.compile(r'(\d{8}T\d{6}F\d{6})-([0-9a-zA-Z]{22})\.chunk')
+OWN = b'embodied'  # the comment of our archives: in others a successor may never have been
 _last_time = datetime.datetime.min
 _time_lock = threading.Lock()
 
 
 class Name(NamedTuple):
-    """What the name of a chunk file says."""
+    """What the name of a chunk file says, or the header of a mapped one."""
 
     time: str
     uuid: bytes
     successor: bytes
     length: int
+    mapped: bool = False
 
     def __str__(self) -> str:
+        if self.mapped:
+            return f'{self.time}-{to_base62(self.uuid)}.chunk'
         return (
             f'{self.time}-{to_base62(self.uuid)}-{to_base62(self.successor)}-{self.length}.npz'
         )
@@ -84,49 +92,78 @@ def write(
             for key, array in arrays.items():
                 with archive.open(f'{key}.npy', 'w', force_zip64=True) as entry:
                     np.lib.format.write_array(entry, array, allow_pickle=False)
+            archive.comment = OWN
         if sync:
             file.flush()
             os.fsync(file.fileno())
     os.replace(aside, path)
 
 
-def read(directory: pathlib.Path, name: Name) -> dict[str, np.ndarray]:
-    """Return the arrays of a chunk file without `stepid`, which follows from its name.
+def read(directory: pathlib.Path, name: Name) -> tuple[dict[str, np.ndarray], bool]:
+    """Return the arrays of an .npz file without `stepid`, and whether `write` wrote it.
 
-    Raises ValueError for whatever keeps the file from being read.
+    The ids follow from the name. Raises ValueError for whatever keeps the file from being
+    read.
     """
     try:
         with open(directory / str(name), 'rb') as file:  # numpy leaves it open on an error
             archive = np.load(file, allow_pickle=False)
             arrays = {key: archive[key] for key in archive.files if key != 'stepid'}
+            own = archive.zip.comment == OWN
     except Exception as error:  # damage shows as almost any of them
         raise ValueError(f'cannot be read ({error})') from error
     if not arrays or any(not x.shape or len(x) != name.length for x in arrays.values()):
         raise ValueError(f'does not hold {name.length} steps of every key')
-    return arrays
+    return arrays, own
 
 
-def scan(directory: pathlib.Path) -> tuple[list[Name], list[str], list[str]]:
-    """Return the names of chunk files by time, foreign .npz files, and files to remove.
+class Scan(NamedTuple):
+    """What a folder holds: chunks by time; files that are none or cannot be used, with the
+    reason and the steps lost; files to remove."""
+
+    names: list[Name]
+    unusable: list[tuple[str, str, str]]
+    stale: list[str]
+
+
+def scan(directory: pathlib.Path) -> Scan:
+    """Look through a folder, which may be missing.
 
     A chunk that grew was written again under a new name; if both are there, the process was
     ended between, and the shorter one is to be removed, as are files not written to the end.
     """
     best: dict[bytes, Name] = {}
-    foreign, stale = [], []
+    unusable, stale = [], []
     for filename in sorted(os.listdir(directory)) if directory.exists() else []:
-        name = parse(filename)
+        try:
+            name = parse(filename) or _parse_mapped(directory, filename)
+        except mapped.DamageError as error:
+            unusable.append((filename, str(error), error.steps))
+            continue
         if name is None:
-            if filename.endswith('.npz'):
-                foreign.append(filename)
-            elif filename.endswith('.tmp') and parse(filename[:-4] + '.npz'):
+            stem, suffix = os.path.splitext(filename)
+            if suffix in ('.npz', '.chunk'):
+                unusable.append((filename, 'has a foreign name', ''))
+            elif suffix == '.tmp' and (parse(f'{stem}.npz') or MAPPED.match(f'{stem}.chunk')):
                 stale.append(filename)
             continue
         pair = sorted({name, best.get(name.uuid, name)}, key=_progress)
         best[name.uuid] = pair.pop()
         stale += [str(x) for x in pair]
-    return sorted(best.values(), key=str), foreign, stale
+    return Scan(sorted(best.values(), key=str), unusable, stale)
 
 
-def _progress(name: Name) -> tuple[int, bool]:
-    return name.length, name.successor != NOWHERE
+def _parse_mapped(directory: pathlib.Path, filename: str) -> Name | None:
+    match = MAPPED.fullmatch(filename)
+    if not match:
+        return None
+    try:
+        uuid = from_base62(match[2])
+    except OverflowError:
+        return None
+    header = mapped.read_header(directory / filename)
+    return Name(match[1], uuid, header.successor, header.length, True)
+
+
+def _progress(name: Name) -> tuple[int, bool, bool]:
+    return name.length, name.successor != NOWHERE, name.mapped

@@ -2,7 +2,7 @@
 
 import collections
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from .ring import Ring
 from .storage import Storage
 
 MODES = ('train', 'report', 'eval')
+STORAGES = ('ram', 'disk')
 
 
 class Replay:
@@ -24,13 +25,15 @@ class Replay:
     when there are `capacity`, and their storage with them. Every step gets a `stepid` of 20
     bytes, by which `update` finds it.
 
-    directory: where `save` writes chunk files and `load` finds them. chunksize: steps per
-    chunk. online: each worker's stream is also cut into sequences that do not overlap, which
-    the next train samples take first, once each. selector: picks items for train samples
-    (default Uniform(seed)); report and eval samples draw uniformly from generators of their
-    own, so that they change nothing in training. save_wait: `save` also waits until the disk
-    has the bytes. convert: applied to the arrays of each file loaded, for files that others
-    wrote; applied to its own result it must change nothing.
+    directory: where `save` writes chunk files and `load` finds them. storage: 'ram' keeps
+    chunks in memory; 'disk' in mapped files of the directory, so that the disk bounds the
+    capacity and a process that is killed loses no step. chunksize: steps per chunk. online:
+    each worker's stream is also cut into sequences that do not overlap, which the next train
+    samples take first, once each. selector: picks items for train samples (default
+    Uniform(seed)); report and eval samples draw uniformly from generators of their own, so
+    that they change nothing in training. save_wait: `save` also waits until the disk has the
+    bytes. convert: applied to the arrays of each file loaded, for files that others wrote;
+    applied to its own result it must change nothing.
 
     Thread-safe: `_lock` guards which items there are and is held for a short time; copies of
     stored values and files have locks of their own (see Storage).
@@ -47,12 +50,18 @@ class Replay:
         save_wait: bool = False,
         name: str = 'unnamed',
         seed: int = 0,
+        storage: str = 'ram',
         convert: Callable[[dict], dict] | None = None,
     ):
         if min(length, chunksize, 1 if capacity is None else capacity) < 1:
             raise UserError(
                 f'Replay {name!r} needs a length, capacity and chunksize of at least 1, got '
                 f'{length}, {capacity} and {chunksize} (replay.size, replay.chunksize).'
+            )
+        if storage not in STORAGES or (storage == 'disk' and directory is None):
+            raise UserError(
+                f'Replay {name!r} has storage {storage!r} in directory {directory}; expected '
+                f'{" or ".join(STORAGES)}, for disk with a directory (replay.storage).'
             )
         self.length = length
         self.capacity = None if capacity is None else int(capacity)
@@ -62,7 +71,8 @@ class Replay:
         self._rngs = {x: np.random.default_rng([seed, i]) for i, x in enumerate(MODES) if i}
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)
-        self._storage = Storage(name, chunksize, directory, save_wait, self._lock)
+        disk = storage == 'disk'
+        self._storage = Storage(name, chunksize, directory, save_wait, self._lock, disk)
         self._streams: dict[Hashable, _Stream] = {}
         self._items = Ring()  # of positions; the i-th is item `first` + i
         self._first = 0
@@ -78,24 +88,41 @@ class Replay:
 
         All steps have the same keys, shapes and dtypes, or a UserError says which differs.
         """
-        step = {
-            key: np.asarray(value)
-            for key, value in step.items()
-            if key != 'stepid' and not key.startswith('log/')
-        }
+        step = _stored(step)
         with self._lock:
-            self._storage.check(step, worker)
-            stream = self._streams.setdefault(worker, _Stream())
-            chunk = stream.chunk
-            if chunk is None or chunk.length == chunk.size:
-                chunk = stream.chunk = self._storage.allocate(chunk)
-            stream.begins.append(chunk.append(step))
-            stream.count += 1
-            if len(stream.begins) == self.length:
-                self._insert(stream.begins.popleft())
-                if self._online is not None and stream.count % self.length == 0:
-                    self._online.append(self._first + len(self._items) - 1)
-                self._counts['inserts'] += 1
+            self._storage.check(step)
+            stream = self._stream(worker)
+            chunk, index = stream.reserve()
+            arrays = chunk.arrays
+            for key, value in step.items():
+                arrays[key][index] = value
+            chunk.filled()
+            self._complete(stream)
+        self._storage.collect()
+
+    def add_batch(self, steps: Mapping[str, Any], workers: Sequence[Hashable]) -> None:
+        """Append one step to the stream of each of n workers, as n calls of `add` would.
+
+        steps: arrays (n, …). One call for many workers is much faster than one for each.
+        """
+        steps = _stored(steps)
+        count = len(workers)
+        if len(set(workers)) < count:
+            for row, worker in enumerate(workers):
+                self.add({key: value[row] for key, value in steps.items()}, worker)
+            return
+        with self._lock:
+            self._storage.check(steps, (count,))
+            # All get room before any takes it: a full disk leaves no step half written.
+            streams = [self._stream(worker) for worker in workers]
+            places = [(chunk.arrays, i) for chunk, i in [x.reserve() for x in streams]]
+            for key, values in steps.items():
+                for (arrays, index), value in zip(places, values, strict=True):
+                    arrays[key][index] = value
+            for stream in streams:
+                stream.chunk.filled()
+                self._complete(stream)
+        self._storage.collect()
 
     def sample(self, batch: int, mode: str = 'train') -> dict[str, np.ndarray]:
         """Return `batch` sequences as new arrays (batch, length, …); waits for the first item.
@@ -107,7 +134,7 @@ class Replay:
             raise ValueError(f'mode {mode!r} is none of {MODES}')
         with self._lock:
             limiters.wait(self._filled, self.__len__, f'replay {self.name!r} is empty')
-            spans = [self._span(self._pick(mode)) for _ in range(batch)]
+            spans = [self._span(key) for key in self._pick(batch, mode)]
             self._counts['samples'] += batch
         data = self._storage.read(spans, self.length)
         if 'is_first' in data:
@@ -129,7 +156,7 @@ class Replay:
             self._check_update(values, lead)
             runs = list(self._storage.runs(ids))
             if 'priority' in data and runs:
-                known = np.concatenate([np.arange(x, x + n) for _, _, x, n in runs])
+                known = np.concatenate([np.arange(x, x + n) for *_, x, n in runs])
                 priorities = np.asarray(data['priority']).reshape(len(ids))
                 self._selector.prioritize(ids[known], priorities[known])
             self._counts['updates'] += sum(count for *_, count in runs)
@@ -182,6 +209,24 @@ class Replay:
 
     # What follows is called under _lock.
 
+    def _stream(self, worker: Hashable) -> '_Stream':
+        """Return a worker's stream, whose chunk has room."""
+        stream = self._streams.get(worker)
+        if stream is None:
+            stream = self._streams[worker] = _Stream(self._storage.allocate(None))
+        if stream.chunk.length == stream.chunk.size:
+            stream.chunk = self._storage.allocate(stream.chunk)
+        return stream
+
+    def _complete(self, stream: '_Stream') -> None:
+        """Make the item that the last step of a stream completes, if it does."""
+        if len(stream.begins) < self.length:
+            return
+        self._insert(stream.begins.popleft())
+        if self._online is not None and stream.count % self.length == 0:
+            self._online.append(self._first + len(self._items) - 1)
+        self._counts['inserts'] += 1
+
     def _adopt(self, chunk: Chunk, skip: int) -> None:
         """Take in a loaded chunk and make items of its steps from `skip` on."""
         self._storage.register(chunk)
@@ -196,10 +241,9 @@ class Replay:
             self._evict()
         key = self._first + len(self._items)
         self._items.append(position)
-        span = self._storage.span(position, self.length)
-        ids = [chunk.arrays['stepid'][start:stop] for chunk, start, stop in span]
-        self._selector[key] = ids[0] if len(ids) == 1 else np.concatenate(ids)
-        self._filled.notify_all()
+        self._selector[key] = self._storage.stepids(position, self.length)
+        if key == self._first:
+            self._filled.notify_all()
 
     def _evict(self) -> None:
         position, key = self._items.popleft(), self._first
@@ -209,12 +253,14 @@ class Replay:
             self._online.popleft()
         self._storage.unref(position)
 
-    def _pick(self, mode: str) -> int:
+    def _pick(self, batch: int, mode: str) -> list[int]:
+        """Return the keys of `batch` items."""
+        size = len(self._items)
         if mode != 'train':
-            return self._first + int(self._rngs[mode].integers(len(self._items)))
-        if self._online:
-            return self._online.popleft()
-        return self._selector()
+            return (self._first + self._rngs[mode].integers(size, size=batch)).tolist()
+        online = min(batch, len(self._online or ()))
+        keys = [self._online.popleft() for _ in range(online)] if self._online else []
+        return keys + selectors.draw(self._selector, batch - online)
 
     def _span(self, key: int) -> Span:
         return self._storage.span(self._items[key - self._first], self.length)
@@ -234,7 +280,23 @@ class Replay:
 class _Stream:
     """One worker: its open chunk, and the positions that may still begin an item."""
 
-    def __init__(self) -> None:
-        self.chunk: Chunk | None = None
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
         self.begins: collections.deque[int] = collections.deque()
         self.count = 0  # of steps
+
+    def reserve(self) -> tuple[Chunk, int]:
+        """Count one more step and return where it belongs."""
+        index = self.chunk.reserve()
+        self.begins.append(self.chunk.position(index))
+        self.count += 1
+        return self.chunk, index
+
+
+def _stored(step: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return what is stored of a step, or of a batch of them."""
+    return {
+        key: np.asarray(value)
+        for key, value in step.items()
+        if key != 'stepid' and not key.startswith('log/')
+    }

@@ -5,82 +5,154 @@ import warnings
 from collections.abc import Callable, Set
 from typing import NamedTuple
 
-from . import files
-from .chunk import Chunk, Spec, spec_of
+from . import files, mapped
+from .chunk import Arrays, Chunk, MemoryChunk, Spec, spec_of
+
+Convert = Callable[[Arrays], Arrays]
+
+
+class Skipped(NamedTuple):
+    """A file that could not be used, why, and how many steps are lost with it."""
+
+    filename: str
+    reason: str
+    steps: str
 
 
 class Found(NamedTuple):
     """What a folder holds.
 
     chunks: with the number of its first steps that begin no item, the oldest first. stale:
-    files of no more use. skipped: why files could not be used.
+    files of no more use.
     """
 
     chunks: list[tuple[Chunk, int]]
     stale: list[str]
-    skipped: list[str]
+    skipped: list[Skipped]
 
 
-def read(
-    directory: pathlib.Path,
-    length: int,
-    room: int | None,
-    known: Set[bytes],
-    spec: Spec,
-    convert: Callable[[dict], dict] | None,
-) -> Found:
-    """Read chunks from the newest back until `room` items (None: all) are there.
+class Reader:
+    """Reads the files of one folder.
 
-    known: ids of chunks that need no reading. spec: what a step must look like; empty takes it
-    from the newest file. A file that is cut, empty or foreign is skipped, and a sequence never
-    goes over its gap. Chunks that hold no item and end none are left alone.
+    convert: applied to the arrays of each file. maps: given, chunks become mapped files and
+    stay there; else they are read into memory. spec: what a step must look like; empty takes
+    it from the first file that is read.
     """
-    names, foreign, stale = files.scan(directory)
-    skipped = [f'{filename} has a foreign name' for filename in foreign]
-    chunks: dict[bytes, tuple[Chunk, int]] = {}
-    for name in reversed(names):  # a successor is newer than its chunk
-        if name.uuid in known:
-            continue
-        if room == 0:
-            stale.append(str(name))  # older than the capacity reaches
-            continue
-        try:
-            chunk = _chunk(directory, name, spec, convert)
-        except ValueError as error:
-            skipped.append(f'{name} {error}')
-            continue
-        spec = spec or {k: v for k, v in spec_of(chunk.arrays).items() if k != 'stepid'}
-        chunk.successor = chunks.get(name.successor, (None, 0))[0]
-        begins = chunk.available(length)
-        kept = begins if room is None else min(room, begins)
-        room = None if room is None else room - kept
-        chunks[name.uuid] = (chunk, begins - kept)
-    return Found(_useful(list(chunks.values()), length), stale, skipped)
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        spec: Spec,
+        convert: Convert | None,
+        maps: mapped.Maps | None,
+    ):
+        self.directory = directory
+        self._spec = spec
+        self._convert = convert
+        self._maps = maps
+        self._stale: list[str] = []
+        self._skipped: list[Skipped] = []
+        self._linked: dict[bytes, files.Name] = {}  # successors that must be there, from whom
+
+    def read(self, length: int, room: int | None, known: Set[bytes]) -> Found:
+        """Read chunks from the newest back until `room` items (None: all) are there.
+
+        known: ids of chunks that need no reading. A file that is cut, empty or foreign is
+        skipped, and a sequence never goes over its gap. Chunks that hold no item and end none
+        are left alone.
+        """
+        names, unusable, self._stale = files.scan(self.directory)
+        for filename, reason, steps in unusable:
+            self._skip(filename, reason, steps)
+        chunks: dict[bytes, tuple[Chunk, int]] = {}
+        for name in reversed(names):  # a successor is newer than its chunk
+            if name.uuid in known:
+                continue
+            if room == 0 or (name.mapped and not name.length):
+                self._stale.append(str(name))  # older than the capacity reaches, or empty
+                continue
+            try:
+                chunk = self._chunk(name)
+            except ValueError as error:
+                self._skip(str(name), str(error), f'{name.length} steps')
+                continue
+            chunk.successor = chunks.get(name.successor, (None, 0))[0]
+            begins = chunk.available(length)
+            kept = begins if room is None else min(room, begins)
+            room = None if room is None else room - kept
+            chunks[name.uuid] = (chunk, begins - kept)
+        self._find_missing({*known, *(name.uuid for name in names)}, [x[0] for x in unusable])
+        return Found(_useful(list(chunks.values()), length), self._stale, self._skipped)
+
+    def _skip(self, filename: str, reason: str, steps: str) -> None:
+        self._skipped.append(Skipped(filename, reason, steps))
+
+    def _chunk(self, name: files.Name) -> Chunk:
+        if name.mapped:
+            return self._from_mapped(name)
+        arrays, own = files.read(self.directory, name)
+        if own and name.successor != files.NOWHERE:
+            self._linked[name.successor] = name
+        arrays = self._converted(arrays)
+        if self._maps is not None:
+            self._stale.append(str(name))
+            return self._import(name, arrays, self._maps)
+        chunk = MemoryChunk(arrays, name.length, name.uuid, name.time)
+        chunk.file = str(name)
+        chunk.grown = False
+        return chunk
+
+    def _from_mapped(self, name: files.Name) -> Chunk:
+        """Take a mapped file as it is, unless it must change or belongs into memory."""
+        maps = self._maps or mapped.Maps(1)
+        chunk = mapped.MappedChunk(self.directory / str(name), name.uuid, name.time, maps)
+        if name.successor != files.NOWHERE:
+            self._linked[name.successor] = name
+        stored = {k: v[: chunk.length] for k, v in chunk.arrays.items() if k != 'stepid'}
+        arrays = self._converted(stored)
+        if self._maps is None:
+            copies = {key: array.copy() for key, array in arrays.items()}
+            memory = MemoryChunk(copies, name.length, name.uuid, name.time)
+            memory.file = str(name)  # until the next save writes another
+            return memory
+        if spec_of(arrays) != chunk.spec:
+            maps.forget(name.uuid)
+            return self._import(name, arrays, maps)
+        return chunk
+
+    def _import(self, name: files.Name, arrays: Arrays, maps: mapped.Maps) -> Chunk:
+        """Write a mapped file of arrays that came from elsewhere."""
+        path = self.directory / str(name._replace(mapped=True))
+        mapped.create(path, spec_of(arrays), name.length, arrays, name.successor)
+        return mapped.MappedChunk(path, name.uuid, name.time, maps)
+
+    def _converted(self, arrays: Arrays) -> Arrays:
+        if not len(next(iter(arrays.values()))):
+            raise ValueError('holds no steps')
+        if self._convert is not None:
+            arrays = self._convert(arrays)
+        spec = spec_of(arrays)
+        if self._spec and spec != self._spec:
+            raise ValueError('stores other keys, shapes or dtypes than the newer steps')
+        self._spec = spec
+        return arrays
+
+    def _find_missing(self, present: Set[bytes], unusable: list[str]) -> None:
+        """Note successors of our own chunks that are not there; others may never have been."""
+        for uuid, before in self._linked.items():
+            text = files.to_base62(uuid)
+            if uuid not in present and not any(text in filename for filename in unusable):
+                reason = f'is missing, in which {before} goes on'
+                self._skip(text, reason, f'up to {before.length} steps')  # as many as before
 
 
-def warn(directory: pathlib.Path, skipped: list[str]) -> None:
-    """Give one warning that names all files that could not be used."""
-    if skipped:
+def warn(directory: pathlib.Path, skipped: list[Skipped]) -> None:
+    """Give one warning for each file that could not be used."""
+    for filename, reason, steps in skipped:
+        lost = f' ({steps} lost)' if steps else ''
         warnings.warn(
-            f'Replay files skipped in {directory}: {"; ".join(skipped)}.', stacklevel=3
+            f'Replay file {filename} in {directory} skipped: it {reason}{lost}.', stacklevel=4
         )
-
-
-def _chunk(
-    directory: pathlib.Path,
-    name: files.Name,
-    spec: Spec,
-    convert: Callable[[dict], dict] | None,
-) -> Chunk:
-    arrays = files.read(directory, name)
-    if convert is not None:
-        arrays = convert(arrays)
-    if spec and spec_of(arrays) != spec:
-        raise ValueError('stores other keys, shapes or dtypes than the newer steps')
-    chunk = Chunk(arrays, name.length, name.uuid, name.time)
-    chunk.file = str(name)
-    chunk.grown = False
-    return chunk
 
 
 def _useful(found: list[tuple[Chunk, int]], length: int) -> list[tuple[Chunk, int]]:
@@ -89,6 +161,6 @@ def _useful(found: list[tuple[Chunk, int]], length: int) -> list[tuple[Chunk, in
     for chunk, skip in found:
         begins = chunk.available(length)
         if begins > skip:
-            parts = chunk.span(begins - 1, length)
+            parts = chunk.parts(begins - 1, length)
             used |= {chunk.uuid, *(part.uuid for part, _, _ in parts)}
     return [(chunk, skip) for chunk, skip in reversed(found) if chunk.uuid in used]

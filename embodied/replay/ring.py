@@ -24,6 +24,10 @@ class Ring:
             raise IndexError(place)
         return int(self._array[(self._head + place) % len(self._array)])
 
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """Return the values at places from 0 on."""
+        return self._array.take(self._head + places, mode='wrap')
+
     def append(self, value: int) -> None:
         if self._count == len(self._array):
             self._store(self.values(), 2 * self._count)

@@ -1,39 +1,48 @@
-"""Storage: the chunks of a replay, in memory, and their files.
+"""Storage: the chunks of a replay, in memory or in mapped files, and their files.
 
 A position is one integer for one stored step: the number of its chunk and its index there.
 """
 
+import contextlib
 import itertools
 import pathlib
 import threading
 import uuid
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..core.errors import UserError
-from . import files, restore
-from .chunk import Chunk, Span, Spec, gather, spec_of
+from . import files, mapped, restore, windows
+from .chunk import Arrays, Chunk, MemoryChunk, Span, Spec, gather
 
 REFRESH_BYTES = 2**30  # of files that one save writes again only because values changed
-Run = tuple[Chunk, int, int, int]  # chunk, start in it, start in an update, count
+COPY_BYTES = 2**22  # that a save copies at a time, while sampling waits
+Run = tuple[Chunk, Arrays, int, int, int]  # chunk, its arrays, start, start in update, count
 
 
 class Storage:
     """Chunks by number and by id.
+
+    disk: chunks are mapped files in the directory; what is appended or overwritten is there
+    at once, and files of chunks that leave are removed at once. Else they are in memory and
+    `save` writes them.
 
     Two locks, taken in this order: `lock`, given by the replay and held for a short time, for
     which chunks there are and how they are linked; `_values` for the stored values, held
     while they are copied. Methods without locks of their own are called under `lock`.
     """
 
-    def __init__(self, name: str, chunksize: int, directory: Any, sync: bool, lock: Any):
+    def __init__(
+        self, name: str, chunksize: int, directory: Any, sync: bool, lock: Any, disk: bool
+    ):
         self.name = name
         self.directory = None if directory is None else pathlib.Path(str(directory))
         self.spec: Spec = {}  # of what is added; empty before the first step
         self._chunksize = chunksize
         self._sync = sync
+        self._maps = mapped.Maps() if disk else None
         self._lock = lock
         self._values = threading.Lock()
         self._saving = threading.Lock()
@@ -49,45 +58,50 @@ class Storage:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all chunks, filled or not."""
+        """Bytes in memory of all chunks, filled or not."""
         return sum(chunk.nbytes for chunk in self._chunks.values())
 
-    def check(self, step: Mapping[str, np.ndarray], worker: Hashable) -> None:
-        """Raise a UserError unless a step looks like those before; the first one decides."""
+    def check(self, step: Mapping[str, np.ndarray], lead: tuple = ()) -> None:
+        """Raise a UserError unless steps look like those before; the first one decides.
+
+        lead: the axes in front of those of a step.
+        """
         if not self.spec:
-            self.spec = {key: (value.shape, value.dtype) for key, value in step.items()}
+            self.spec = {k: (v.shape[len(lead) :], v.dtype) for k, v in step.items()}
         if step.keys() != self.spec.keys():
             raise UserError(
-                f'Replay {self.name!r} stores the keys {sorted(self.spec)}, but worker '
-                f'{worker} adds {sorted(step)}; another logdir starts a new replay.'
+                f'Replay {self.name!r} stores the keys {sorted(self.spec)}, but a step '
+                f'has {sorted(step)}; another logdir starts a new replay.'
             )
         for key, (shape, dtype) in self.spec.items():
             value = step[key]
-            if value.shape != shape or value.dtype != dtype:
+            if value.shape != (*lead, *shape) or value.dtype != dtype:
                 raise UserError(
-                    f'Replay {self.name!r} stores {key!r} as {dtype} {shape}, but worker '
-                    f'{worker} adds {value.dtype} {value.shape}; another logdir starts a '
+                    f'Replay {self.name!r} stores {key!r} as {dtype} {shape}, but a step '
+                    f'has {value.dtype} {value.shape[len(lead) :]}; another logdir starts a '
                     f'new replay.'
                 )
 
     def allocate(self, before: Chunk | None) -> Chunk:
         """Return a new open chunk, in which the worker of the chunk `before` goes on."""
-        chunk = Chunk.allocate(
-            self.spec, self._chunksize, uuid.uuid4().bytes, files.timestamp()
-        )
+        ident, time = uuid.uuid4().bytes, files.timestamp()
+        chunk: Chunk
+        if self._maps is None or self.directory is None:
+            chunk = MemoryChunk.allocate(self.spec, self._chunksize, ident, time)
+        else:
+            path = self.directory / str(files.Name(time, ident, files.NOWHERE, 0, True))
+            mapped.create(path, self.spec, self._chunksize)
+            chunk = mapped.MappedChunk(path, ident, time, self._maps)
         chunk.open = True
         self.register(chunk)
         if before is not None:
-            before.successor = chunk
-            before.grown = True
-            before.open = False
+            before.link(chunk)
             self._release(before)
         return chunk
 
     def register(self, chunk: Chunk) -> None:
         """Take in a chunk."""
-        if not self.spec:
-            self.spec = {k: v for k, v in spec_of(chunk.arrays).items() if k != 'stepid'}
+        self.spec = self.spec or chunk.spec
         chunk.number = next(self._numbers)
         self._chunks[chunk.number] = chunk
         self._by_uuid[chunk.uuid] = chunk
@@ -99,18 +113,25 @@ class Storage:
         self._release(chunk)
 
     def span(self, position: int, length: int) -> Span:
-        """Return where `length` steps from a position on lie."""
-        return self._chunks[position >> 32].span(position & 0xFFFFFFFF, length)
+        """Return where `length` steps from a position on lie; that stays so when they leave."""
+        chunk, index = self._chunks[position >> 32], position & 0xFFFFFFFF
+        if index + length <= chunk.length:
+            return [(chunk.arrays, index, index + length)]
+        return [(part.arrays, start, stop) for part, start, stop in chunk.parts(index, length)]
+
+    def stepids(self, position: int, length: int) -> np.ndarray:
+        """Return the ids of `length` steps from a position on: uint8 (length, 20)."""
+        ids = [
+            arrays['stepid'][start:stop] for arrays, start, stop in self.span(position, length)
+        ]
+        return ids[0] if len(ids) == 1 else np.concatenate(ids)
 
     def runs(self, ids: np.ndarray) -> Iterator[Run]:
         """Yield runs of consecutive steps in stepids (n, 20), leaving out unknown steps."""
-        index = ids[:, 16:].copy().view('>u4')[:, 0].astype(np.int64)
-        breaks = (ids[1:, :16] != ids[:-1, :16]).any(1) | (index[1:] != index[:-1] + 1)
-        edges = [0, *(np.nonzero(breaks)[0] + 1).tolist(), len(ids)]
-        for place, end in itertools.pairwise(edges if len(ids) else []):
-            chunk, start = self._by_uuid.get(ids[place, :16].tobytes()), int(index[place])
+        for ident, start, place, count in windows.runs(ids):
+            chunk = self._by_uuid.get(ident)
             if chunk is not None and start < chunk.length:
-                yield chunk, start, place, min(end - place, chunk.length - start)
+                yield chunk, chunk.arrays, start, place, min(count, chunk.length - start)
 
     def read(self, spans: list[Span], length: int) -> dict[str, np.ndarray]:
         """Copy spans of `length` steps into new arrays (spans, length, …). Without `lock`."""
@@ -120,10 +141,15 @@ class Storage:
     def overwrite(self, runs: list[Run], values: Mapping[str, np.ndarray]) -> None:
         """Overwrite the steps of `runs` by those of values (n, …). Without `lock`."""
         with self._values:
-            for chunk, start, place, count in runs:
+            for chunk, arrays, start, place, count in runs:
                 for key, value in values.items():
-                    chunk.arrays[key][start : start + count] = value[place : place + count]
+                    arrays[key][start : start + count] = value[place : place + count]
                 chunk.updated = True
+
+    def collect(self) -> None:
+        """Remove files of mapped chunks that have left. Without `lock`."""
+        if self._maps is not None and self._garbage:
+            self._clean()
 
     def save(self) -> None:
         """Write what is new and remove files of chunks that have left. Without `lock`."""
@@ -132,16 +158,17 @@ class Storage:
             return
         with self._saving:
             for chunk in self._to_write():
-                self._write(chunk, directory)
-            with self._lock:
-                garbage, self._garbage = self._garbage, []
-            for filename in garbage:
-                (directory / filename).unlink(missing_ok=True)
+                if isinstance(chunk, mapped.MappedChunk):
+                    with contextlib.suppress(FileNotFoundError):  # it left
+                        chunk.sync()
+                else:
+                    self._write(chunk, directory)
+            self._clean()
 
     def load(
-        self, length: int, room: int | None, convert: Callable[[dict], dict] | None
+        self, length: int, room: int | None, convert: restore.Convert | None
     ) -> list[tuple[Chunk, int]]:
-        """Read chunks that are not there yet; see `restore.read`. Without `lock`.
+        """Read chunks that are not there yet; see `restore.Reader`. Without `lock`.
 
         They are returned for the caller to register.
         """
@@ -150,26 +177,41 @@ class Storage:
         with self._saving:
             with self._lock:
                 known, spec = set(self._by_uuid), self.spec
-            found = restore.read(self.directory, length, room, known, spec, convert)
+            reader = restore.Reader(self.directory, spec, convert, self._maps)
+            found = reader.read(length, room, known)
             with self._lock:
                 self._garbage += found.stale
         restore.warn(self.directory, found.skipped)
         return found.chunks
+
+    def _clean(self) -> None:
+        with self._lock:
+            garbage, self._garbage = self._garbage, []
+        for filename in garbage:
+            pathlib.Path(self.directory or '', filename).unlink(missing_ok=True)
 
     def _release(self, chunk: Chunk | None) -> None:
         """Forget a chunk that no item and no worker needs, and those after it."""
         while chunk is not None and not chunk.refs and not chunk.open:
             if self._chunks.pop(chunk.number, None):
                 del self._by_uuid[chunk.uuid]
+                if self._maps is not None:
+                    self._maps.forget(chunk.uuid)
                 self._garbage += [chunk.file] if chunk.file else []
             # A loaded chunk may begin no item and be there only for those before it.
             chunk = chunk.successor
 
     def _to_write(self) -> list[Chunk]:
-        """Return chunks that grew, and those that changed, the longest unwritten first."""
+        """Return chunks that grew, and those that changed, the longest unwritten first.
+
+        Of those that grew the newest come first, so that no file names a successor that would
+        be missing if the process ended here. Mapped chunks only need to be synced, if at all.
+        """
         with self._lock:
             chunks = list(self._chunks.values())
-        chosen, budget = [chunk for chunk in chunks if chunk.grown], REFRESH_BYTES
+        if self._maps is not None:
+            return chunks if self._sync else []
+        chosen, budget = [chunk for chunk in reversed(chunks) if chunk.grown], REFRESH_BYTES
         changed = [chunk for chunk in chunks if chunk.updated and not chunk.grown]
         for chunk in sorted(changed, key=lambda chunk: chunk.written):
             if budget <= 0:
@@ -184,9 +226,8 @@ class Storage:
             successor = chunk.successor.uuid if chunk.successor else files.NOWHERE
             name = files.Name(chunk.time, chunk.uuid, successor, chunk.length)
             chunk.grown = False
-        with self._values:
-            arrays = {key: array[: name.length].copy() for key, array in chunk.arrays.items()}
-            chunk.updated = False
+        chunk.updated = False  # before it is copied: what changes meanwhile is written again
+        arrays = self._copy(chunk, name.length)
         files.write(directory, name, arrays, self._sync)
         chunk.written = next(self._writes)
         with self._lock:
@@ -195,3 +236,15 @@ class Storage:
                 chunk.file = str(name)
             if chunk.number not in self._chunks:  # it left while it was written
                 self._garbage.append(str(name))
+
+    def _copy(self, chunk: Chunk, length: int) -> Arrays:
+        """Copy filled steps, a few at a time: each of them whole, and nobody waits for long."""
+        arrays = chunk.arrays
+        copies = {key: np.empty((length, *x.shape[1:]), x.dtype) for key, x in arrays.items()}
+        stride = max(1, COPY_BYTES * chunk.size // max(1, chunk.nbytes))
+        for start in range(0, length, stride):
+            part = slice(start, min(length, start + stride))
+            with self._values:
+                for key, copy in copies.items():
+                    copy[part] = arrays[key][part]
+        return copies

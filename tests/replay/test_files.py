@@ -48,7 +48,8 @@ def test_arrays_come_back(tmp_path: pathlib.Path, sync: bool):
     directory = tmp_path / 'made' / 'here'
     files.write(directory, NAME, {**ARRAYS, 'stepid': np.zeros((3, 20), np.uint8)}, sync)
     assert [x.name for x in directory.iterdir()] == [str(NAME)]
-    got = files.read(directory, NAME)
+    got, own = files.read(directory, NAME)
+    assert own
     assert got.keys() == ARRAYS.keys()
     for key, value in ARRAYS.items():
         np.testing.assert_array_equal(got[key], value)
@@ -65,14 +66,19 @@ def test_scan_keeps_the_longest_of_a_chunk(tmp_path: pathlib.Path):
     aside = str(linked).replace('.npz', '.tmp')
     for name in ('foreign.npz', 'notes.txt', aside):
         (tmp_path / name).touch()
-    names, foreign, stale = files.scan(tmp_path)
+    names, unusable, stale = files.scan(tmp_path)
     assert names == [other, linked]
-    assert foreign == ['foreign.npz']
+    assert unusable == [('foreign.npz', 'has a foreign name', '')]
     assert sorted(stale) == sorted([str(NAME), str(grown), aside])
 
 
 def test_scan_of_no_directory_is_empty(tmp_path: pathlib.Path):
     assert files.scan(tmp_path / 'none') == ([], [], [])
+
+
+def test_files_of_others_are_known_as_such(tmp_path: pathlib.Path):
+    np.savez(tmp_path / str(NAME), x=np.zeros(3))
+    assert files.read(tmp_path, NAME)[1] is False
 
 
 def cut(path: pathlib.Path) -> None:

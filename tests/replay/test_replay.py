@@ -300,9 +300,9 @@ def test_malformed_updates_are_errors(update: dict, message: str):
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        ({'step': np.int64(1)}, r"stores 'step' as int32 \(\), but worker w adds int64 \(\)"),
-        ({'latent': np.zeros(2, np.uint16)}, r'uint16 \(3,\), but worker w adds uint16 \(2,\)'),
-        ({'extra': np.int32(0)}, r"stores the keys .*, but worker w adds .*'extra'"),
+        ({'step': np.int64(1)}, r"stores 'step' as int32 \(\), but a step has int64 \(\)"),
+        ({'latent': np.zeros(2, np.uint16)}, r'uint16 \(3,\), but a step has uint16 \(2,\)'),
+        ({'extra': np.int32(0)}, r"stores the keys .*, but a step has .*'extra'"),
     ],
 )
 def test_steps_that_do_not_fit_are_errors(change: dict, message: str):
@@ -423,7 +423,7 @@ def test_changed_values_are_written_up_to_a_budget(tmp_path: pathlib.Path, monke
         replay.update({'stepid': data['stepid'], 'latent': latent})
         replay.save()
         written.append(values())
-    assert written == [[100, 100, 2, 3], [100, 100, 200, 200], [300, 300, 200, 200]]
+    assert written == [[0, 1, 100, 100], [200, 200, 100, 100], [200, 200, 300, 300]]
     replay.save()
     assert values() == [300] * 4
     assert len(list(tmp_path.iterdir())) == 4
