@@ -58,6 +58,7 @@ class Driver:
             raise
         self.obs_space, self.act_space = found[0]
         self._callbacks: list[Callable] = []
+        self._batch_callbacks: list[Callable] = []
         self.reset()
 
     def __len__(self) -> int:
@@ -67,6 +68,13 @@ class Driver:
     def on_step(self, callback: Callable[[Step, int], Any]) -> None:
         """Call `callback(transition, worker)` for every step of every environment."""
         self._callbacks.append(callback)
+
+    def on_batch(self, callback: Callable[[Step, Sequence[int]], Any]) -> None:
+        """Call `callback(transitions, workers)` once for the step of all environments.
+
+        transitions: arrays (envs, …). It comes before the calls of `on_step` for that step.
+        """
+        self._batch_callbacks.append(callback)
 
     def reset(self, init_policy: Callable[[int], Any] | None = None) -> None:
         """Begin anew: a fresh carry, and all environments reset at the next step."""
@@ -106,6 +114,8 @@ class Driver:
         outs = {k: np.asarray(v) for k, v in outs.items()}
         self._actions = {**acts, 'reset': obs['is_last'].copy()}
         batch = _join(obs, acts, outs, logs)
+        for callback in self._batch_callbacks:
+            callback(batch, range(len(self)))
         for worker in range(len(self)):
             transition = {key: value[worker] for key, value in batch.items()}
             for callback in self._callbacks:

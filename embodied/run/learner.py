@@ -35,9 +35,13 @@ class Learner:
         """Whether the replay holds what training starts with."""
         return len(self._replay) >= self.minimum
 
-    def __call__(self, step: int) -> None:
-        """Do the updates that are due at an env step."""
-        if self.ready:
+    def __call__(self, step: int, ahead: int = 0) -> None:
+        """Do the updates that are due at an env step.
+
+        ahead: items that the replay holds of later steps, since all envs step together; they
+        do not count for the beginning.
+        """
+        if len(self._replay) - ahead >= self.minimum:
             for _ in range(self.ratio(step)):
                 self._update()
 

@@ -81,11 +81,10 @@ def loop(
     def on_step(transition, worker):
         step.increment()
         rate.add()
-        replay.add(transition, worker)
         if ended := episodes.add(transition, worker):
             logger.add(ended)
             logger.write()
-        learner(step)
+        learner(step, ahead=len(driver) - 1 - worker)
 
     def log():
         logger.add(learner.metrics.result(), prefix='train')
@@ -98,6 +97,7 @@ def loop(
         return int(step)
 
     policy = timer.section('policy')(functools.partial(agent.policy, mode='train'))
+    driver.on_batch(replay.add_batch)
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
     while step < args.steps and time.monotonic() < stop:

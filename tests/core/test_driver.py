@@ -53,6 +53,22 @@ def test_transitions_hold_observation_action_output_and_logs():
         assert all(x['out'].tolist() == [7, 7] for x in steps)
 
 
+def test_batches_come_before_their_transitions():
+    driver = embodied.Driver(make_envs(3), parallel=False)
+    seen: list = []
+    driver.on_step(lambda transition, worker: seen.append((transition, worker)))
+    driver.on_batch(lambda batch, workers: seen.append((batch, list(workers))))
+    driver(constant_policy, steps=6)
+    assert [x[1] for x in seen] == [[0, 1, 2], 0, 1, 2] * 2
+    for batch, workers in seen[::4]:
+        assert batch['env'].tolist() == workers
+    for place in (1, 2, 3):
+        (batch, _), (transition, worker) = seen[0], seen[place]
+        assert batch.keys() == transition.keys()
+        for key, value in transition.items():
+            np.testing.assert_array_equal(batch[key][worker], value)
+
+
 def test_policy_gets_contiguous_batches_without_logs():
     driver = embodied.Driver(make_envs(3, image=True), parallel=False)
     batches = []
