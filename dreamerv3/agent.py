@@ -24,7 +24,7 @@ from embodied.jax.optimizer import Optimizer, global_norm
 from embodied.jax.runtime import Runtime
 from embodied.jax.slowmodel import SlowModel
 
-from . import latents, losses, openloop
+from . import latents, losses, openloop, reference
 from .decoder import Decoder
 from .encoder import Encoder, split_spaces
 from .rssm import RSSM, features
@@ -323,7 +323,12 @@ class Dreamer:
 
 
 class Agent(Runtime):
-    """Dreamer on devices: the agent that run loops use. See `embodied.Agent`."""
+    """Dreamer on devices: the agent that run loops use. See `embodied.Agent`.
+
+    from_reference: turns the data of an agent of the reference into those that `load` takes.
+    """
+
+    from_reference = staticmethod(reference.convert)
 
     def __init__(self, obs_space, act_space, config):
         dreamer = Dreamer(obs_space, act_space, config)

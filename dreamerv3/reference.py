@@ -5,6 +5,9 @@ it serves whoever brings a checkpoint of the reference along, and the golden tes
 """
 
 import re
+from typing import Any
+
+from embodied import UserError
 
 # What the fields of the templates below stand for.
 _FIELDS = {
@@ -55,6 +58,20 @@ _NESTED = [
     ('opt/state/momentum/mu/', 'opt/state/2/1/', ''),
     ('slowval/copy/', 'slowval/', 'val/'),
 ]
+
+
+def convert(data: dict[str, Any]) -> dict[str, Any]:
+    """Turn what an agent of the reference saved into what ours loads.
+
+    Raises UserError if it is something else.
+    """
+    try:
+        params = {from_reference(name): value for name, value in data['params'].items()}
+        return {'params': params, 'counters': dict(data['counters'])}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f'The pickled agent is none of the reference implementation: {error!r} is unknown.'
+        ) from error
 
 
 def to_reference(name: str, decay: bool = False) -> str:

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable
 from typing import Any
 
-from . import snapshot
+from . import pickled, snapshot
 from .errors import UserError
 
 STAMP = '%Y%m%dT%H%M%SF%f'
@@ -30,7 +30,7 @@ class Checkpoint:
 
     `parts` maps names to objects with `save() -> data` and `load(data)`; data are nested
     dicts, lists and tuples of arrays, numbers, strings, bytes and None. `keep`: how many
-    checkpoints remain after a save.
+    checkpoints remain after a save, beside older ones that were saved as permanent.
     """
 
     def __init__(self, directory: str | pathlib.Path, keep: int = 1):
@@ -44,18 +44,19 @@ class Checkpoint:
         """Return whether there is something that `load` would load or complain about."""
         return bool(_folders(self.directory)) or _stray(self.directory) is not None
 
-    def save(self) -> pathlib.Path:
+    def save(self, permanent: bool = False) -> pathlib.Path:
         """Write all parts as a new checkpoint and return its folder.
 
-        Raises OSError when the disk does not take it; the previous checkpoint then stays and
-        nothing of the new one is left.
+        permanent: no later save removes it. Raises OSError when the disk does not take it; the
+        previous checkpoint then stays and nothing of the new one is left.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(self.directory)
         stamp = _new_stamp(self.directory)
         temporary = self.directory / f'.{stamp}.tmp'
         try:
-            snapshot.write(temporary, {name: part.save() for name, part in self.parts.items()})
+            parts = {name: part.save() for name, part in self.parts.items()}
+            snapshot.write(temporary, parts, permanent)
             snapshot.verify(temporary)
             folder = temporary.rename(self.directory / stamp)
         except BaseException:
@@ -64,24 +65,28 @@ class Checkpoint:
         snapshot.sync_folder(self.directory)
         _point(self.directory, stamp)
         for old in _folders(self.directory)[self.keep :]:
-            _remove(old)
+            if not snapshot.is_permanent(old):
+                _remove(old)
         return folder
 
     def load(
         self,
         path: str | pathlib.Path | None = None,
         names: Iterable[str] | None = None,
+        optional: Iterable[str] = (),
     ) -> pathlib.Path:
         """Load the parts, or those in `names`, and return the folder they came from.
 
-        path: where `find` looks; by default the own directory. A damaged newest checkpoint
-        falls back to the previous complete one with a warning. Raises UserError if none
-        serves; nothing has been loaded then.
+        path: where `find` looks; by default the own directory. optional: parts that stay as
+        they are if the checkpoint does not hold them. A damaged newest checkpoint falls back
+        to the previous complete one with a warning. Raises UserError if none serves; nothing
+        has been loaded then.
         """
         names = list(self.parts) if names is None else list(names)
-        folder, data = _read_first(find(path or self.directory), names)
+        folder, data = _read_first(find(path or self.directory), names, optional)
         for name in names:
-            self.parts[name].load(data[name])
+            if name in data:
+                self.parts[name].load(data[name])
         return folder
 
 
@@ -109,6 +114,11 @@ def find(path: str | pathlib.Path) -> list[pathlib.Path]:
     for place in places:
         if folders := _order_of_use(place):
             return folders
+    if folder := pickled.find(path):
+        raise UserError(
+            f'{folder} holds pickled files of the reference implementation; load its agent '
+            f'with --run.from_checkpoint {folder} --run.trust_pickle True and a new --logdir.'
+        )
     if strays := [x for x in map(_stray, places) if x]:
         raise UserError(
             f'{strays[0]} is not a complete checkpoint of this package; choose another folder, '
@@ -121,14 +131,16 @@ def find(path: str | pathlib.Path) -> list[pathlib.Path]:
 
 
 def _read_first(
-    folders: list[pathlib.Path], names: Iterable[str] | None
+    folders: list[pathlib.Path],
+    names: Iterable[str] | None,
+    optional: Iterable[str] = (),
 ) -> tuple[pathlib.Path, dict[str, Any]]:
     for folder, previous in itertools.pairwise(folders):
         try:
-            return folder, snapshot.read(folder, names)
+            return folder, snapshot.read(folder, names, optional)
         except snapshot.Damaged as error:
             print(f'Warning: {error} Trying the previous one, {previous.name}.', flush=True)
-    return folders[-1], snapshot.read(folders[-1], names)
+    return folders[-1], snapshot.read(folders[-1], names, optional)
 
 
 def _folders(directory: pathlib.Path) -> list[pathlib.Path]:

@@ -1,7 +1,8 @@
 """One checkpoint folder: written with a manifest, and read only if that holds.
 
     NAME.json, NAME.npz    one part: its nested data, and the arrays in it
-    done                   manifest: format, size of every file, CRC of the JSON files
+    done                   manifest: format, size of every file, CRC of the JSON files, and
+                           whether later saves must leave it
 
 Arrays carry a CRC of their own inside of the `.npz`. Other files in the folder are ignored.
 """
@@ -26,7 +27,7 @@ class Damaged(UserError):
     """A checkpoint that is cut or altered."""
 
 
-def write(folder: pathlib.Path, parts: dict[str, Any]) -> None:
+def write(folder: pathlib.Path, parts: dict[str, Any], permanent: bool = False) -> None:
     """Create the folder, write part name -> data into it and sync it to the disk.
 
     Raises TypeError for data that cannot be stored, OSError if the disk does not take it.
@@ -42,23 +43,32 @@ def write(folder: pathlib.Path, parts: dict[str, Any]) -> None:
         write_file(folder / f'{name}.json', text)
         serial.write_npz(folder / f'{name}.npz', arrays, finish=_sync)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
-    content = {'format': FORMAT, 'files': sizes, 'crc32': checks}
+    content = {'format': FORMAT, 'files': sizes, 'crc32': checks, 'permanent': permanent}
     write_file(folder / 'done', json.dumps(content, indent=1).encode())
     sync_folder(folder)
 
 
-def read(folder: pathlib.Path, names: Iterable[str] | None = None) -> dict[str, Any]:
+def read(
+    folder: pathlib.Path, names: Iterable[str] | None = None, optional: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return part name -> data, of all parts or of those in `names`.
 
-    Raises Damaged if a file is cut or altered, UserError if a part is not there.
+    Raises Damaged if a file is cut or altered, UserError if a part is not there and not
+    optional.
     """
     content = _checked_manifest(folder)
     there = [name[: -len('.json')] for name in content['crc32']]
     names = there if names is None else list(names)
-    if missing := sorted(set(names) - set(there)):
+    if missing := sorted({*names} - {*there, *optional}):
         raise UserError(f'The checkpoint {folder} has {there} but not {missing}.')
     with _damage(folder):
-        return {name: _read_part(folder, name, content) for name in names}
+        return {name: _read_part(folder, name, content) for name in names if name in there}
+
+
+def is_permanent(folder: pathlib.Path) -> bool:
+    """Whether a checkpoint was saved to stay."""
+    content = manifest(folder)
+    return content is not None and bool(content.get('permanent'))
 
 
 def verify(folder: pathlib.Path) -> None:

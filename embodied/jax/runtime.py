@@ -150,19 +150,18 @@ class Runtime(Agent):
     def load(self, data: dict, regex: str | None = None) -> None:
         """Take over the arrays of `save`; all of them, or only names that match `regex`.
 
-        With a regex the rest keeps its values and the counters stay. Raises UserError with
-        the names and shapes that differ.
+        With a regex the rest keeps its values, the counters stay, and the names that matched,
+        that are new here and that were dropped are printed. Raises UserError with the names
+        and shapes that differ.
         """
         params, own = data['params'], self.state
         if regex is not None:
-            try:
-                params = {k: v for k, v in params.items() if re.fullmatch(regex, k)}
-            except re.error as error:
-                raise UserError(f'Broken regular expression {regex!r}: {error}') from error
-            print(f'Loading {len(params)} of {len(own)} parameters by regex {regex!r}')
+            params = self._select(params, regex)
         self._check_fit(params, strict=regex is None)
         place = sharding.replicated(self.train_mesh)
-        loaded = {k: jax.device_put(np.asarray(v), place) for k, v in params.items()}
+        loaded = {
+            k: jax.device_put(np.asarray(v, own[k].dtype), place) for k, v in params.items()
+        }
         # A buffer that the host still holds must not be donated to a training step.
         loaded = self._copy(loaded)
         with self.lock:
@@ -235,6 +234,22 @@ class Runtime(Agent):
         with self.lock:
             self.view = view
 
+    def _select(self, params: dict, regex: str) -> dict:
+        """The arrays whose names match and that there are here; says which those are."""
+        try:
+            matched = {k for k in params if re.fullmatch(regex, k)} & {*self.state}
+        except re.error as error:
+            raise UserError(f'Broken regular expression {regex!r}: {error}') from error
+        if not matched:
+            raise UserError(
+                f'No parameter matches --run.from_checkpoint_regex {regex!r}; names look like '
+                f'{", ".join(list(self.state)[:3])}.'
+            )
+        print(_list(f'matched {regex!r}', matched))
+        print(_list('new, as initialised', {*self.state} - matched))
+        print(_list('dropped from the file', {*params} - matched), flush=True)
+        return {k: params[k] for k in params if k in matched}
+
     def _check_fit(self, params: dict, strict: bool) -> None:
         own = self.state
         wrong = [
@@ -256,6 +271,12 @@ class Runtime(Agent):
 def _key(seeds: jax.Array) -> jax.Array:
     key = jax.random.key(seeds[0])
     return jax.random.fold_in(jax.random.fold_in(key, seeds[1]), seeds[2])
+
+
+def _list(title: str, names: set[str], most: int = 6) -> str:
+    """A line with the number of names and the first ones."""
+    more = ', …' if len(names) > most else ''
+    return f'  {title}: {len(names)} ({", ".join(sorted(names)[:most])}{more})'
 
 
 def _shape(x: Any) -> str:

@@ -201,11 +201,17 @@ def test_load_restores_everything_and_training_goes_on_alike(trained):
     assert all((saved['params'][k] == copies[k]).all() for k in copies)
 
 
-def test_load_of_a_subset_and_of_what_does_not_fit(trained):
+def test_load_of_a_subset_and_of_what_does_not_fit(trained, capsys):
     saved = trained[0].save()
     agent = make_agent(seed=3)
     before = dict(agent.save()['params'])
-    agent.load(saved, regex='enc/.*')
+    capsys.readouterr()
+    agent.load({**saved, 'params': {**saved['params'], 'enc/old': 1}}, regex='enc/.*')
+    matched, new, dropped = capsys.readouterr().out.splitlines()
+    count = sum(k.startswith('enc/') for k in before)
+    assert matched.startswith(f"  matched 'enc/.*': {count} (enc/")
+    assert new.startswith(f'  new, as initialised: {len(before) - count} (')
+    assert dropped.startswith(f'  dropped from the file: {len(before) - count + 1} (')
     for key, value in agent.save()['params'].items():
         source = saved['params'] if key.startswith('enc/') else before
         np.testing.assert_array_equal(value, source[key], err_msg=key)
@@ -216,6 +222,8 @@ def test_load_of_a_subset_and_of_what_does_not_fit(trained):
     assert wide.save()['params'].keys() == saved['params'].keys()
     with pytest.raises(embodied.UserError, match='Broken regular expression'):
         agent.load(saved, regex='(')
+    with pytest.raises(embodied.UserError, match=r'No parameter matches .*regex .*encoder'):
+        agent.load(saved, regex='encoder/.*')
 
 
 def test_several_devices_compute_the_same_update(trained):
