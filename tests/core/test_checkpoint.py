@@ -100,6 +100,29 @@ def test_keep(tmp_path, keep):
     assert loaded(tmp_path) == 4
 
 
+@pytest.mark.parametrize('keep', [1, 2])
+def test_permanent_ones_stay(tmp_path, keep):
+    folders = [make(tmp_path, i, keep).save(permanent=i in (1, 3)) for i in range(7)]
+    expected = {folders[1], folders[3], *folders[-keep:]}
+    assert stamps(tmp_path) == sorted(x.name for x in expected)
+    assert loaded(tmp_path) == 6
+    assert checkpoint.read(folders[1])['step'] == 1
+
+
+def test_a_permanent_one_serves_when_all_newer_are_damaged(tmp_path):
+    make(tmp_path, 1).save(permanent=True)
+    cut(save(tmp_path, 2) / 'agent.npz')
+    assert loaded(tmp_path) == 1
+
+
+def test_optional_parts_may_be_missing(tmp_path):
+    save(tmp_path, 5)
+    cp = make(tmp_path, -1)
+    cp.parts['limiter'] = Part(None)
+    cp.load(optional=['limiter', 'step'])
+    assert [cp.parts[x].value for x in ('step', 'limiter')] == [5, None]
+
+
 def test_keep_nothing_is_refused(tmp_path):
     with pytest.raises(UserError, match=r'run\.keep'):
         checkpoint.Checkpoint(tmp_path, keep=0)
