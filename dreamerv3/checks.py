@@ -23,6 +23,7 @@ OUTPUTS_LATER = ('tensorboard', 'wandb', 'expa')
 CHOICES = {
     'jax.platform': ('auto', 'cuda', 'gpu', 'tpu', 'cpu'),
     'jax.compute_dtype': ('bfloat16', 'float32', 'float16'),
+    'replay.storage': ('ram', 'disk'),
     'agent.dyn.typ': ('rssm',),
     'agent.enc.typ': ('simple',),
     'agent.dec.typ': ('simple',),
@@ -45,7 +46,6 @@ FIXED = {
     'run.agent_process': False,
     'run.remote_envs': False,
     'run.remote_replay': False,
-    'replay.storage': 'ram',
     'logger.videos': False,
     'run.env_python': '',
     'run.env_restarts': 10,
@@ -65,6 +65,10 @@ LEAST = {
     'seed': 0,
     'logger.fps': 1,
     'replay.chunksize': 1,
+    'replay.prio.exponent': 0,
+    'replay.prio.maxfrac': 0,
+    'replay.prio.initial': 0,
+    'replay.recexp': 0,
     'run.envs': 1,
     'run.report_batches': 1,
     'run.episodes': 0,
@@ -223,10 +227,14 @@ def _check_replay(config: elements.Config) -> None:
     if min(fracs.values()) < 0 or abs(sum(fracs.values()) - 1) > 1e-6:
         shares = ', '.join(f'{k} {v:g}' for k, v in fracs.items())
         raise UserError(f'--replay.fracs must be shares that sum to 1; found {shares}.')
-    if fracs['uniform'] < 1:
+    if fracs['uniform'] < 1 and config.jax.compute_dtype == 'float16':
         raise UserError(
-            'Only --replay.fracs.uniform 1.0 is available; prioritised and recency-weighted '
-            'replay come in a later version.'
+            f'--replay.fracs.uniform {fracs["uniform"]:g} needs --jax.compute_dtype bfloat16 or '
+            'float32: in float16 losses overflow now and then, and are no priorities.'
+        )
+    if config.replay.prio.maxfrac > 1:
+        raise UserError(
+            f'--replay.prio.maxfrac must be from 0 to 1; found {config.replay.prio.maxfrac:g}.'
         )
 
 
