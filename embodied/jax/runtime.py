@@ -8,6 +8,7 @@ returns which of the outputs named by `checks` are finite. The state is a tree o
 outside of compiled steps it is the flat dict of `names`.
 """
 
+import contextlib
 import re
 import threading
 from typing import Any
@@ -30,7 +31,8 @@ Flat = dict[str, jax.Array]
 class Runtime(Agent):
     """An `embodied.Agent` of pure functions.
 
-    `config` holds seed, batch_size and the section jax. Carries and states stay on the
+    `config` holds seed, batch_size, batch_length, report_length, replay_context and the
+    section jax. Carries and states stay on the
     devices; actions, outputs and metrics come back as numpy.
     """
 
@@ -50,7 +52,8 @@ class Runtime(Agent):
                 '(--jax.train_devices, --jax.train_mesh)'
             )
         self.counters = {'updates': 0, 'batches': 0, 'actions': 0}
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # counters and the parameters of the policy
+        self.learning = threading.RLock()  # the training state, which an update gives away
         init = lambda: model.init(jax.random.key(config.seed))
         self.template = eqx.filter_eval_shape(init)
         self.view_template = model.policy_view(self.template)
@@ -70,7 +73,10 @@ class Runtime(Agent):
     # ---- acting
 
     def init_policy(self, batch: int) -> Any:
-        """Carry of `batch` environments before their first step."""
+        """Carry of `batch` environments before their first step; compiles the policy."""
+        if not self.view:
+            raise UserError('This process does not act (--jax.enable_policy False)')
+        self._step('policy', batch)
         return jax.device_put(
             self.model.init_policy(batch), sharding.batch_sharding(self.policy_mesh, batch)
         )
@@ -88,9 +94,10 @@ class Runtime(Agent):
             self.counters['actions'] += 1
             view = self.view
         obs = jax.device_put(obs, sharding.batch_sharding(self.policy_mesh, batch))
-        args = (view, carry, obs, self._seeds(count, 'policy'))
-        carry, act, out, finite = self._step('policy', self._policy, args)(*args)
-        act, out, finite = jax.device_get((act, out, finite))
+        step = self._step('policy', batch)
+        with explained():
+            carry, *rest = step(view, carry, obs, self._seeds(count, 'policy'))
+            act, out, finite = jax.device_get(rest)
         if not finite.all():
             name = self.model.checks[int(np.argmin(finite))]
             raise FloatingPointError(f'Policy output {name!r} is not finite')
@@ -99,32 +106,42 @@ class Runtime(Agent):
     # ---- learning
 
     def init_train(self, batch: int) -> Any:
-        """Carry of `batch` sequences before their first batch."""
-        return self._init_learning(self.model.init_train, batch)
+        """Carry of `batch` sequences before their first batch; compiles the update."""
+        context, jaxcfg = self.config.replay_context, self.config.jax
+        self._step('train', batch, self.config.batch_length + context)
+        if jaxcfg.precompile:
+            self._step('report', batch, self.config.report_length + context)
+        return jax.device_put(
+            self.model.init_train(batch), sharding.split_batch(self.train_mesh)
+        )
 
     def init_report(self, batch: int) -> Any:
-        """Carry of `batch` sequences for reports."""
-        return self._init_learning(self.model.init_report, batch)
+        """Carry of `batch` sequences for reports, which compile when they are first used."""
+        return jax.device_put(
+            self.model.init_report(batch), sharding.split_batch(self.train_mesh)
+        )
 
     def train(self, carry: Any, data: dict) -> tuple[Any, dict, dict]:
         """One update on a batch of `stream`, or of numpy arrays (B, T, …)."""
         data = self.put(data)
-        with self.lock:
-            count = self.counters['batches']
+        step = self._step('train', *data['is_first'].shape)
+        with self.learning, explained():
+            seeds = self._seeds(self.counters['batches'], 'train')
             self.counters['batches'] += 1
-        args = (self.state, carry, data, self._seeds(count, 'train'))
-        self.state, carry, out, metrics = self._step('train', self._train, args)(*args)
-        self._sync()
-        self.counters['updates'] += 1
-        out, metrics = jax.device_get((out, metrics))
+            self.state, carry, out, metrics = step(self.state, carry, data, seeds)
+            self._sync()
+            self.counters['updates'] += 1
+            out, metrics = jax.device_get((out, metrics))
         return carry, out, metrics
 
     def report(self, carry: Any, data: dict) -> tuple[Any, dict]:
         """Metrics of a batch. Changes neither the state nor the randomness of training."""
         data = self.put(data)
-        args = (self.state, carry, data, self._seeds(self.counters['batches'], 'report'))
-        carry, metrics = self._step('report', self._report, args)(*args)
-        return carry, jax.device_get(metrics)
+        step = self._step('report', *data['is_first'].shape)
+        with self.learning, explained():
+            seeds = self._seeds(self.counters['batches'], 'report')
+            carry, metrics = step(self.state, carry, data, seeds)
+            return carry, jax.device_get(metrics)
 
     def stream(self, stream: Stream) -> Stream:
         """The stream with its batches on the training devices, one batch ahead."""
@@ -142,7 +159,7 @@ class Runtime(Agent):
 
     def save(self) -> dict:
         """Arrays of the state by name, and counters."""
-        with self.lock:
+        with self.learning:
             # Copies: the buffers themselves are given up to the next update.
             params = {k: np.array(v) for k, v in self.state.items()}
             return {'params': params, 'counters': dict(self.counters)}
@@ -164,11 +181,11 @@ class Runtime(Agent):
         }
         # A buffer that the host still holds must not be donated to a training step.
         loaded = self._copy(loaded)
-        with self.lock:
+        with self.learning:
             self.state = {**own, **loaded}
             if regex is None:
                 self.counters = {k: int(v) for k, v in data['counters'].items()}
-        self._sync()
+            self._sync()
 
     def param_counts(self) -> dict[str, int]:
         """Number of trained parameters by module."""
@@ -193,24 +210,36 @@ class Runtime(Agent):
         state = names.unflatten(self.template, flat)
         return self.model.report(state, carry, data, _key(seeds))
 
-    def _step(self, name: str, fn: Any, args: tuple) -> Any:
-        """The compiled function for arguments of these shapes; compiled at first use."""
-        key = (name, *(x.shape for x in jax.tree.leaves(args[1:])))
+    def _step(self, name: str, batch: int, length: int = 0) -> Any:
+        """The compiled policy, train or report for batches of this size; made once."""
+        key = name, batch, length
         if key not in self._compiled:
-            mesh = self.policy_mesh if name == 'policy' else self.train_mesh
-            whole = sharding.replicated(mesh)
-            batch = jax.tree.leaves(args[2])[0].sharding
-            outs = {
-                'policy': (batch, batch, batch, whole),
-                'train': (whole, batch, batch, whole),
-                'report': (batch, whole),
-            }[name]
-            jitted = jax.jit(
-                fn, in_shardings=(whole, batch, batch, whole), out_shardings=outs,
-                donate_argnums={'policy': (1,), 'train': (0, 1), 'report': ()}[name],
-            )  # fmt: skip
-            self._compiled[key] = self._compile(jitted, *args)
+            self._compiled[key] = self._build(name, batch, length)
         return self._compiled[key]
+
+    def _build(self, name: str, batch: int, length: int) -> Any:
+        fn, init, flat, spaces, mesh, donated = {
+            'policy': (self._policy, self.model.init_policy, self.view, self.obs_space,
+                       self.policy_mesh, (1,)),
+            'train': (self._train, self.model.init_train, self.state, self.spaces,
+                      self.train_mesh, (0, 1)),
+            'report': (self._report, self.model.init_report, self.state, self.spaces,
+                       self.train_mesh, ()),
+        }[name]  # fmt: skip
+        whole, split = sharding.replicated(mesh), sharding.batch_sharding(mesh, batch)
+        lead = (batch, length) if length else (batch,)
+        data = {k: jax.ShapeDtypeStruct((*lead, *s.shape), s.dtype) for k, s in spaces.items()}
+        args = flat, jax.eval_shape(lambda: init(batch)), data, self._seeds(0, name)
+        outs = {
+            'policy': (split, split, split, whole),
+            'train': (whole, split, split, whole),
+            'report': (split, whole),
+        }[name]
+        jitted = jax.jit(
+            fn, in_shardings=(whole, split, split, whole), out_shardings=outs,
+            donate_argnums=donated,
+        )  # fmt: skip
+        return self._compile(jitted, *args)
 
     def _compile(self, jitted: Any, *args: Any) -> Any:
         """Compile ahead of time; `jax.debug` trades fast steps for a fast start."""
@@ -219,16 +248,15 @@ class Runtime(Agent):
         fast = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
         return jitted.lower(*args).compile(fast if self.config.jax.debug else None)
 
-    def _init_learning(self, init: Any, batch: int) -> Any:
-        return jax.device_put(init(batch), sharding.split_batch(self.train_mesh))
-
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
         """What the key of one call is made of: seed, purpose, number of the call."""
         purposes = {'policy': 1, 'train': 2, 'report': 3}
-        return np.array([self.config.seed, purposes[purpose], count], np.uint32)
+        return np.array([self.config.seed % 2**32, purposes[purpose], count], np.uint32)
 
     def _sync(self) -> None:
         """Hand the current parameters to the policy, as copies: training donates its own."""
+        if not self.config.jax.enable_policy:
+            return
         view = self._copy({k: self.state[k] for k in self.view_names})
         view = jax.device_put(view, sharding.replicated(self.policy_mesh))
         with self.lock:
@@ -266,6 +294,20 @@ class Runtime(Agent):
                 'The checkpoint does not fit the model of this config: '
                 + '; '.join(wrong[:3]) + more
             )  # fmt: skip
+
+
+@contextlib.contextmanager
+def explained():
+    """Tell the user what to do about a device without memory."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if 'RESOURCE_EXHAUSTED' not in str(error):
+            raise
+        raise UserError(
+            'The device ran out of memory; try --batch_size 1, a smaller size block '
+            '(--configs … size12m), or --jax.platform cpu'
+        ) from error
 
 
 def _key(seeds: jax.Array) -> jax.Array:

@@ -247,6 +247,30 @@ def test_several_devices_compute_the_same_update(trained):
     assert len(agent.state['enc/mlp/layers/0/linear/kernel'].sharding.device_set) == 6
 
 
+def test_a_device_without_memory_is_explained(trained):
+    agent = trained[0]
+    step = agent._compiled['train', 12, 5]
+
+    def fail(*args):
+        raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: out of memory')
+
+    agent._compiled['train', 12, 5] = fail
+    try:
+        with pytest.raises(embodied.UserError, match='--batch_size 1'):
+            agent.train(agent.init_train(12), make_batch(agent))
+    finally:
+        agent._compiled['train', 12, 5] = step
+
+
+def test_a_process_that_only_learns_has_no_policy():
+    agent = make_agent(**{'jax.enable_policy': False})
+    assert agent.view == {}
+    with pytest.raises(embodied.UserError, match='enable_policy'):
+        agent.init_policy(1)
+    _, _, metrics = agent.train(agent.init_train(12), make_batch(agent))
+    assert metrics['opt/updates'] == 1
+
+
 def test_devices_and_meshes_that_do_not_fit_are_refused():
     for flags, message in (
         ({'jax.train_devices': [99]}, 'Device indices'),

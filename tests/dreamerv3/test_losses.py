@@ -61,7 +61,7 @@ def test_lambda_one_sums_rewards_and_lambda_zero_looks_one_step_ahead():
 
 
 def test_lambda_return_refuses_other_shapes():
-    with pytest.raises((ValueError, TypeError), match='one shape|Expected type'):
+    with pytest.raises((ValueError, TypeError), match=r'one shape|Expected type'):
         losses.lambda_return(NONE, NONE, REW[:, 1:], BOOT, 0.9, 0.9)
 
 
