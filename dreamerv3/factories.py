@@ -12,8 +12,8 @@ import elements
 import numpy as np
 
 import embodied
-from dreamerv3 import checks
-from embodied import envs, logging, streams, wrappers
+from dreamerv3 import checks, reference
+from embodied import envs, logging, selectors, streams, wrappers
 
 # Keys that an agent gets beside its own section.
 AGENT_KEYS = (
@@ -75,18 +75,26 @@ def make_replay(
 ) -> 'embodied.Replay':
     """Build the replay of logdir/folder, for train or eval, whose items fit the mode's stream.
 
-    The eval replay has a tenth of the size and no online queue.
+    The eval replay has a tenth of the size, no online queue, and draws uniformly. Files of the
+    reference in the folder load with latents converted to ours.
     """
     train = mode == 'train'
+    settings = config.replay
+    selector = selectors.make(settings.fracs, settings.prio, settings.recexp, config.seed)
     length, consec = _chunks(config, mode)
     return embodied.Replay(
         length=length * consec + config.replay_context,
-        capacity=int(config.replay.size if train else config.replay.size / 10),
+        capacity=int(settings.size if train else settings.size / 10),
         directory=pathlib.Path(config.logdir) / folder,
-        chunksize=config.replay.chunksize,
-        online=config.replay.online and train,
+        chunksize=settings.chunksize,
+        online=settings.online and train,
+        selector=selector if train else None,
         name=folder,
         seed=config.seed,
+        storage=settings.storage,
+        convert=functools.partial(
+            reference.convert_chunk, compute_dtype=config.jax.compute_dtype
+        ),
     )
 
 

@@ -5,7 +5,11 @@ it serves whoever brings a checkpoint of the reference along, and the golden tes
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
+
+import ml_dtypes
+import numpy as np
 
 from embodied import UserError
 
@@ -107,3 +111,26 @@ def _translate(name: str, source: int, target: int) -> str:
 
 def _pattern(template: str) -> str:
     return re.sub(r'\{(\w+)\}', lambda m: f'(?P<{m[1]}>{_FIELDS[m[1]]})', template)
+
+
+def convert_chunk(
+    arrays: Mapping[str, np.ndarray], compute_dtype: str
+) -> dict[str, np.ndarray]:
+    """Give latents in the arrays of a replay chunk the form that our agent stores.
+
+    One-hot dyn/stoch (…, stoch, classes) of float32 becomes indices; dyn/deter becomes the
+    compute dtype, bfloat16 as its 16-bit pattern. Other arrays, and latents that are in that
+    form, are returned as they are.
+    """
+    arrays = dict(arrays)
+    stoch, deter = arrays.get('dyn/stoch'), arrays.get('dyn/deter')
+    if stoch is not None and stoch.dtype.kind == 'f':
+        index = np.uint8 if stoch.shape[-1] <= 256 else np.int32
+        arrays['dyn/stoch'] = stoch.argmax(-1).astype(index)
+    if deter is not None:
+        wanted = np.dtype(getattr(ml_dtypes, compute_dtype, None) or compute_dtype)
+        stored = np.dtype(np.uint16) if wanted == ml_dtypes.bfloat16 else wanted
+        if deter.dtype != stored:
+            values = deter.view(ml_dtypes.bfloat16) if deter.dtype == np.uint16 else deter
+            arrays['dyn/deter'] = values.astype(wanted).view(stored)
+    return arrays

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UserError
-from . import limiters, selectors
+from . import estimate, limiters, selectors
 from .chunk import Chunk, Span
 from .ring import Ring
 from .storage import Storage
@@ -183,6 +183,18 @@ class Replay:
                 'updates': counts['updates'],
                 'replay_ratio': self.length * samples / inserts if inserts else 0.0,
             }
+
+    def describe(self) -> list[str]:
+        """Return lines about the size at capacity, with warnings where it will not fit.
+
+        There are none before the first step, and without a capacity.
+        """
+        storage = self._storage
+        if self.capacity is None or not storage.spec:
+            return []
+        return estimate.describe(
+            self.name, storage.spec, self.capacity, storage.disk, storage.directory
+        )
 
     def save(self) -> dict:
         """Write what is new to the directory, if there is one, and return the sizes.

@@ -195,7 +195,7 @@ def make(
     seeds = np.random.SeedSequence(seed).generate_state(4).tolist()
     parts = {
         'uniform': Uniform(seeds[0]),
-        'priority': Prioritized(**prio, seed=seeds[1]),
+        'priority': Prioritized(**dict(prio), seed=seeds[1]),
         'recency': Recency(recexp, seeds[2]),
     }
-    return Mixture(parts, fracs, seeds[3])
+    return Mixture(parts, dict(fracs), seeds[3])

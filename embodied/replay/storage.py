@@ -42,6 +42,7 @@ class Storage:
         self.spec: Spec = {}  # of what is added; empty before the first step
         self._chunksize = chunksize
         self._sync = sync
+        self.disk = disk
         self._maps = mapped.Maps() if disk else None
         self._lock = lock
         self._values = threading.Lock()
