@@ -24,7 +24,7 @@ from embodied.jax.optimizer import Optimizer, global_norm
 from embodied.jax.runtime import Runtime
 from embodied.jax.slowmodel import SlowModel
 
-from . import latents, losses, openloop, reference
+from . import inference, latents, losses, openloop, reference
 from .decoder import Decoder
 from .encoder import Encoder, split_spaces
 from .rssm import RSSM, features
@@ -333,6 +333,11 @@ class Agent(Runtime):
     def __init__(self, obs_space, act_space, config):
         dreamer = Dreamer(obs_space, act_space, config)
         super().__init__(dreamer, config)
+
+    def save(self) -> dict:
+        """Parameters and counters, with what it takes to build the agent without its run."""
+        about = inference.describe(self.obs_space, self.act_space, self.config)
+        return {**super().save(), **about}
 
     def describe(self) -> str:
         """What a user checks first: devices, keys, and parameters by module."""

@@ -33,7 +33,11 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> ele
     names, files, flags = parse_flags(argv)
     if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':
         flags['replica'] = [index]
-    config = load(names, flags, files)
+    return finish(load(names, flags, files))
+
+
+def finish(config: elements.Config) -> elements.Config:
+    """Fill in the logdir, and check everything that the config alone can show."""
     checks.check_url(config.logdir)
     logdir = config.logdir.replace('{timestamp}', elements.timestamp())
     config = config.update(logdir=os.path.expanduser(logdir))

@@ -66,8 +66,13 @@ def make_env(config: elements.Config, index: int) -> Any:
 
     Equal seeds and indices give equal environments; different indices differ.
     """
-    seed = int(np.random.SeedSequence([config.seed, index]).generate_state(1)[0] >> 1)
+    seed = env_seed(config, index)
     return wrappers.wrap(envs.make(config.task, seed=seed, **_env_options(config)))
+
+
+def env_seed(config: elements.Config, index: int) -> int:
+    """The seed of environment number `index`."""
+    return int(np.random.SeedSequence([config.seed, index]).generate_state(1)[0] >> 1)
 
 
 def make_replay(

@@ -17,7 +17,7 @@ if not __package__:
 import functools
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import elements
 
@@ -50,25 +50,29 @@ def show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def start(config: elements.Config) -> None:
-    """Save the config, say what is about to happen, and hand the factories to the script."""
+def start(config: elements.Config, make_env: Callable | None = None) -> None:
+    """Save the config, say what is about to happen, and hand the factories to the script.
+
+    make_env(index) replaces the environments of the task.
+    """
     configs.save(config)
     print(usage.facts(config), flush=True)
     try:
-        run(config)
+        run(config, make_env)
     except Exception:
         if config.errfile:
             (pathlib.Path(config.logdir) / 'error').write_text(traceback.format_exc())
         raise
 
 
-def run(config: elements.Config) -> None:
+def run(config: elements.Config, make_env: Callable | None = None) -> None:
     """Run the script that the config names."""
 
     def bind(factory):
         return functools.partial(factory, config)
 
-    agent, env = bind(factories.make_agent), bind(factories.make_env)
+    env = make_env or bind(factories.make_env)
+    agent = lambda: factories.make_agent(config, env(0))
     replay, stream = bind(factories.make_replay), bind(factories.make_stream)
     logger, args = bind(factories.make_logger), factories.run_args(config)
     if config.script == 'train':
