@@ -2,5 +2,6 @@
 
 from .eval_only import eval_only
 from .train import train
+from .train_eval import train_eval
 
-__all__ = ['eval_only', 'train']
+__all__ = ['eval_only', 'train', 'train_eval']

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import logging
-from ..core import checkpoint, clocks
+from ..core import clocks, signals
 from . import start
-
-SLICE = 10  # env steps between two looks at the clocks
+from .quota import Quota
+from .training import SLICE
 
 
 def eval_only(
@@ -21,21 +21,24 @@ def eval_only(
     """Run the agent of run.from_checkpoint for run.steps env steps or run.episodes episodes.
 
     Loads the agent and nothing else, and prints mean, deviation and number of its scores.
-    run.episodes are dealt out to the envs beforehand: to take those that end first would
-    prefer short ones. Raises UserError if there is no checkpoint.
+    SIGINT and SIGTERM end it early. Raises UserError if there is no checkpoint.
     """
-    checkpoint.find(args.from_checkpoint)
-    agent = make_agent()
-    start.load_agent(agent, args.from_checkpoint)
-    envs = min(args.envs, args.episodes or args.envs)
-    with contextlib.closing(make_logger()) as logger:
-        logger.rewind(logger.step)  # lines of an earlier evaluation in this folder
-        with contextlib.closing(start.make_driver(make_env, envs, args)) as driver:
-            scores = loop(agent, driver, logger, args)
-        print(describe(scores, int(logger.step)), flush=True)
+    start.find_agent(args)
+    with signals.Stop() as stop:
+        agent = make_agent()
+        start.load_agent(agent, args)
+        envs = min(args.envs, args.episodes or args.envs)
+        with contextlib.closing(make_logger()) as logger:
+            logger.rewind(logger.step)  # lines of an earlier evaluation in this folder
+            with contextlib.closing(start.make_driver(make_env, envs, args)) as driver:
+                stop.begin()
+                scores = loop(agent, driver, logger, args, stop)
+            print(describe(scores, int(logger.step)), flush=True)
 
 
-def loop(agent: Any, driver: Any, logger: logging.Logger, args: Any) -> list[float]:
+def loop(
+    agent: Any, driver: Any, logger: logging.Logger, args: Any, stop: signals.Stop
+) -> list[float]:
     """Step until the end and return the scores."""
     step = logger.step
     episodes = logging.Episodes(args.episode_timeout)
@@ -43,20 +46,15 @@ def loop(agent: Any, driver: Any, logger: logging.Logger, args: Any) -> list[flo
     rate = logging.Rate()
     log_due = clocks.Every(args.log_every)
     logged = None  # step of the last log
-    share, rest = divmod(args.episodes, len(driver))
-    scores: list[list[float]] = [[] for _ in range(len(driver))]
+    quota = Quota(args.episodes, len(driver))
 
     def on_step(transition, worker):
         step.increment()
         rate.add()
         ended = episodes.add(transition, worker)
-        if ended and not full(worker):
-            scores[worker].append(ended['episode/score'])
+        if ended and quota.add(worker, ended['episode/score']):
             logger.add(ended)
             logger.write()
-
-    def full(worker):
-        return args.episodes and len(scores[worker]) >= share + (worker < rest)
 
     def log():
         logger.add(episodes.stats())
@@ -67,14 +65,14 @@ def loop(agent: Any, driver: Any, logger: logging.Logger, args: Any) -> list[flo
 
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
-    while step < args.steps and not all(map(full, range(len(driver)))):
+    while step < args.steps and not quota.full and not stop.requested:
         steps = min(SLICE, math.ceil(args.steps - int(step)))
         driver(functools.partial(agent.policy, mode='eval'), steps=steps)
         if log_due():
             logged = log()
     if logged != step:
         log()
-    return [score for own in scores for score in own]
+    return quota.scores
 
 
 def describe(scores: list[float], steps: int) -> str:

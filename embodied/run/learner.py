@@ -1,12 +1,18 @@
 """The learning half of a run loop: which updates are due, and what goes through them."""
 
+import re
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from elements import timer
 
 from ..core import clocks
 from ..logging import Aggregate, Rate
+
+WATCHED = re.compile(r'(.*/)?(loss(/.*)?|param_\w+)')  # metrics that must be finite
+OVERFLOW = re.compile(r'(.*/)?grad_overflow')  # says that an update was left out
 
 
 class Learner:
@@ -39,20 +45,16 @@ class Learner:
         """Do the updates that are due at an env step.
 
         ahead: items that the replay holds of later steps, since all envs step together; they
-        do not count for the beginning.
+        do not count for the beginning. Raises FloatingPointError for a loss or parameter
+        that is not finite.
         """
         if len(self._replay) - ahead >= self.minimum:
             for _ in range(self.ratio(step)):
-                self._update()
+                self._update(step)
 
     def report(self) -> dict[str, Any]:
         """Return the metrics of consec_report * report_batches batches, averaged."""
-        metrics = Aggregate()
-        carry = self._agent.init_report(self._args.batch_size)
-        for _ in range(self._args.consec_report * self._args.report_batches):
-            carry, values = self._agent.report(carry, next(self._report_stream))
-            metrics.add(values)
-        return metrics.result()
+        return average(self._agent, self._report_stream, self._args)
 
     def describe(self) -> str:
         """Say how many updates there are per env step and when they begin."""
@@ -67,17 +69,43 @@ class Learner:
             f'{self.minimum:,} items (now {items:,})'
         )
 
-    def _update(self) -> None:
+    def _update(self, step: int) -> None:
         with timer.section('stream'):
             batch = next(self._train_stream)
         with timer.section('train'):
             self._carry, outs, metrics = self._agent.train(self._carry, batch)
+        check_finite(metrics, f'Update {self.updates + 1} of this run, at step {int(step):,}')
         if 'replay' in outs:
             with timer.section('replay_update'):
                 self._replay.update(outs['replay'])
         self.updates += 1
         self.rate.add(self.minimum)
         self.metrics.add(metrics)
+
+
+def average(agent: Any, stream: Iterator, args: Any) -> dict[str, Any]:
+    """Return the metrics of consec_report * report_batches batches of a stream, averaged."""
+    metrics = Aggregate()
+    carry = agent.init_report(args.batch_size)
+    for _ in range(args.consec_report * args.report_batches):
+        carry, values = agent.report(carry, next(stream))
+        metrics.add(values)
+    return metrics.result()
+
+
+def check_finite(metrics: Mapping[str, Any], where: str) -> None:
+    """Raise FloatingPointError naming the first loss or parameter that is not finite.
+
+    Where an update was left out because its gradients overflowed, losses may be anything.
+    """
+    skipped = any(value for name, value in metrics.items() if OVERFLOW.fullmatch(name))
+    for name, value in metrics.items():
+        watched = WATCHED.fullmatch(name) and not (skipped and 'loss' in name)
+        if watched and not np.isfinite(value).all():
+            raise FloatingPointError(
+                f'{where}: the metric {name} is {value}. The run ends and keeps its last '
+                'checkpoint; a lower --agent.opt.lr or --jax.compute_dtype float32 may help.'
+            )
 
 
 def _describe_ratio(ratio: Fraction) -> str:

@@ -1,10 +1,11 @@
 """What the run loops do before their first step."""
 
 import functools
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from ..core import checkpoint
+from ..core import checkpoint, pickled
 from ..core.driver import Driver
 from ..core.errors import UserError
 
@@ -35,17 +36,42 @@ def make_driver(make_env: Callable, count: int, args: Any) -> Driver:
     if count < 1:
         raise UserError(f'There are {count} environments; expected at least 1 (run.envs).')
     makers = [functools.partial(make_env, index) for index in range(count)]
-    return Driver(makers, parallel=not args.debug)
+    return Driver(
+        makers,
+        parallel=not args.debug,
+        timeout=args.env_timeout,
+        restarts=args.env_restarts,
+    )
 
 
-def load_agent(agent: Any, path: str, regex: str = '.*') -> None:
-    """Load the agent alone from another run; with a regex, the names that match it.
+def find_agent(args: Any) -> pathlib.Path:
+    """Return the checkpoint that run.from_checkpoint stands for.
 
-    path: a run folder, its ckpt folder or a checkpoint. Raises UserError if there is none.
+    It may be a run folder, its ckpt folder or a checkpoint, and one of the reference with
+    run.trust_pickle. Raises UserError if there is none.
     """
-    data = checkpoint.read(path, ['agent'])['agent']
+    return _pickled(args) or checkpoint.find(args.from_checkpoint)[0]
+
+
+def load_agent(agent: Any, args: Any, regex: str = '.*') -> None:
+    """Load the agent alone from run.from_checkpoint; with a regex, the names that match it.
+
+    Raises UserError if there is none or it does not fit.
+    """
+    if folder := _pickled(args):
+        if not hasattr(agent, 'from_reference'):
+            raise UserError(
+                f'{folder} is of the reference; this agent takes checkpoints of this package.'
+            )
+        data = agent.from_reference(pickled.read(folder / 'agent.pkl'))
+    else:
+        data = checkpoint.read(args.from_checkpoint, ['agent'])['agent']
+    print(f'Loading the agent from {folder or args.from_checkpoint}', flush=True)
     if regex == '.*':
         agent.load(data)
     else:
         agent.load(data, regex=regex)
-    print(f'Agent loaded from {path}', flush=True)
+
+
+def _pickled(args: Any) -> pathlib.Path | None:
+    return pickled.find(args.from_checkpoint) if args.trust_pickle else None

@@ -35,6 +35,10 @@ ARGS = {
     'episodes': 0,
     'debug': True,
     'keep': 1,
+    'keep_every': 0.0,
+    'trust_pickle': False,
+    'env_timeout': 0.0,
+    'env_restarts': 0,
     'usage': {'psutil': False, 'nvsmi': False, 'gputil': False, 'malloc': False, 'gc': False},
 }
 

@@ -194,9 +194,9 @@ def saves(monkeypatch):
     """The env steps at which checkpoints are saved."""
     steps, save = [], checkpoint.Checkpoint.save
 
-    def noted(self):
+    def noted(self, permanent=False):
         steps.append(int(self.parts['step']))
-        return save(self)
+        return save(self, permanent)
 
     monkeypatch.setattr(checkpoint.Checkpoint, 'save', noted)
     return steps

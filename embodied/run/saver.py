@@ -1,0 +1,59 @@
+"""When a run saves its checkpoints, and what a full disk does to it."""
+
+import math
+from typing import Any
+
+from elements import timer
+
+from ..core import checkpoint, clocks, snapshot
+from ..core.errors import UserError
+
+
+class Saver:
+    """Saves every run.save_every seconds, once after the first updates, and at the end.
+
+    Every run.keep_every env steps it also saves one that stays. A checkpoint that cannot be
+    written is reported; the previous one stays and the run goes on.
+    """
+
+    def __init__(self, cp: checkpoint.Checkpoint, args: Any):
+        self._cp = cp
+        self._step = cp.parts['step']
+        self._due = clocks.Every(args.save_every)
+        self._every = args.keep_every or math.inf
+        self._seen = int(self._step)  # when it was last asked
+        self._permanent = False  # whether the next one is to stay
+        self._first = bool(args.save_every) and not cp.exists()
+        self._saved = None if self._first else self._seen
+
+    def __call__(self, learned: bool) -> None:
+        """Save if it is time to; learned: whether there were updates."""
+        step, before = int(self._step), self._seen
+        self._seen = step
+        due = self._due()
+        if step // self._every > before // self._every:
+            self._permanent = due = True
+        if self._first and learned:
+            self._first, due = False, True
+        if due:
+            try:
+                self._save()
+            except (OSError, snapshot.Damaged) as error:
+                print(f'Warning: no checkpoint at step {step:,}: {error}', flush=True)
+
+    def finish(self) -> None:
+        """Save the end of the run. Raises UserError if that cannot be written."""
+        if self._saved == int(self._step):
+            return
+        try:
+            self._save()
+        except (OSError, snapshot.Damaged) as error:
+            raise UserError(
+                f'The checkpoint of step {int(self._step):,} could not be saved: {error}. '
+                f'An earlier one in {self._cp.directory} stays; make room and resume from it.'
+            ) from error
+
+    def _save(self) -> None:
+        with timer.section('save'):
+            self._cp.save(self._permanent)
+        self._saved, self._permanent = int(self._step), False

@@ -1,0 +1,144 @@
+"""What train and train_eval share: the parts of a run, how it resumes, and its loop."""
+
+import contextlib
+import functools
+import math
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from elements import timer
+
+from .. import logging
+from ..core import checkpoint, clocks, signals
+from . import start
+from .learner import Learner
+from .saver import Saver
+
+SLICE = 10  # env steps between two looks at the clocks
+
+
+def run(
+    make_agent: Callable,
+    make_replay: Callable,
+    make_env: Callable,
+    make_stream: Callable,
+    make_logger: Callable,
+    args: Any,
+    make_evaluation: Callable | None = None,
+) -> None:
+    """Train until run.steps env steps or run.duration seconds; go on where logdir/ckpt ends.
+
+    make_evaluation(agent, logger, args): what to do beside each report, see `Evaluation`.
+    """
+    start.check(args)
+    cp = checkpoint.Checkpoint(pathlib.Path(args.logdir) / 'ckpt', args.keep)
+    if args.from_checkpoint and not cp.exists():
+        start.find_agent(args)  # a wrong path shows before anything compiles
+
+    with signals.Stop() as stop, contextlib.closing(make_logger()) as logger:
+        replay = make_replay()
+        start.check_replay(replay, args)
+        agent = make_agent()
+        step = logger.step
+        learner = Learner(agent, replay, make_stream, args)
+        cp.parts.update(step=step, agent=agent, replay=replay, ratio=learner.ratio)
+        evaluation = make_evaluation(agent, logger, args) if make_evaluation else None
+        if evaluation:
+            cp.parts['replay_eval'] = evaluation.replay
+        restore(cp, learner, args)
+        logger.rewind(step)
+        print(learner.describe(), flush=True)
+        if step >= args.steps:
+            print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
+            return
+        driver = start.make_driver(make_env, args.envs, args)
+        with contextlib.closing(driver), evaluation or contextlib.nullcontext():
+            stop.begin()
+            loop(agent, replay, driver, learner, logger, cp, args, stop, evaluation)
+        if stop.requested:
+            print(f'Stopped and saved at step {int(step):,}; the same command goes on.')
+
+
+def loop(
+    agent: Any,
+    replay: Any,
+    driver: Any,
+    learner: Learner,
+    logger: logging.Logger,
+    cp: checkpoint.Checkpoint,
+    args: Any,
+    stop: signals.Stop,
+    evaluate: Callable[[signals.Stop], None] | None = None,
+) -> None:
+    """Step, learn, report, log and save until the end."""
+    step = logger.step
+    episodes = logging.Episodes(args.episode_timeout)
+    usage = logging.Usage(**args.usage)
+    rate = logging.Rate()
+    report_due = clocks.Every(args.report_every)
+    log_due = clocks.Every(args.log_every)
+    saver = Saver(cp, args)
+    logged = None  # step of the last log
+    end = time.monotonic() + args.duration if args.duration else math.inf
+
+    def on_step(transition, worker):
+        step.increment()
+        rate.add()
+        if ended := episodes.add(transition, worker):
+            logger.add(ended)
+            logger.write()
+        learner(step, ahead=len(driver) - 1 - worker)
+
+    def log():
+        logger.add(learner.metrics.result(), prefix='train')
+        logger.add(episodes.stats())
+        logger.add(replay.stats(), prefix='replay')
+        logger.add(usage.stats(), prefix='usage')
+        logger.add({'fps/policy': rate.result(), 'fps/train': learner.rate.result()})
+        logger.add(logging.timer_stats(), prefix='timer')
+        logger.write()
+        return int(step)
+
+    policy = timer.section('policy')(functools.partial(agent.policy, mode='train'))
+    driver.on_batch(replay.add_batch)
+    driver.on_step(on_step)
+    driver.reset(agent.init_policy)
+    while step < args.steps and time.monotonic() < end and not stop.requested:
+        with timer.section('driver'):
+            driver(policy, steps=min(SLICE, math.ceil(args.steps - int(step))))
+        if learner.ready and report_due():
+            with timer.section('report'):
+                logger.add(learner.report(), prefix='report')
+            if evaluate:
+                with timer.section('eval'):
+                    evaluate(stop)
+        if log_due():
+            logged = log()
+        saver(learned=learner.updates > 0)
+    if logged != step:
+        log()
+    saver.finish()
+
+
+def restore(cp: checkpoint.Checkpoint, learner: Learner, args: Any) -> None:
+    """Go on from this run's checkpoint, or else begin with another run's agent, if asked."""
+    step, replay = cp.parts['step'], cp.parts['replay']
+    if not cp.exists():
+        if args.from_checkpoint:
+            start.load_agent(cp.parts['agent'], args, args.from_checkpoint_regex)
+        for name in {'replay', 'replay_eval'} & {*cp.parts}:
+            cp.parts[name].load()  # files that were put into its folder
+        return
+    folder = cp.load(optional=['replay_eval'])  # train has none
+    print(f'Resumed {folder}: step {int(step):,}, {len(replay):,} replay items', flush=True)
+    if args.from_checkpoint:
+        print('run.from_checkpoint is not used: this run has a checkpoint of its own')
+    if learner.ratio.started and not learner.ready:
+        print(
+            f'Replay data are missing: {len(replay):,} items; training waits for '
+            f'{learner.minimum:,}',
+            flush=True,
+        )
+        learner.ratio.reset()
