@@ -178,7 +178,12 @@ class Dreamer:
     def report(
         self, state: TrainState, carry: Carry, data: Mapping[str, Array], key: PRNGKeyArray
     ) -> tuple[Carry, dict[str, Array]]:
-        """Losses without an update, gradient norms on request, and open-loop videos."""
+        """Losses without an update, gradient norms on request, and open-loop videos.
+
+        Nothing with `report` off.
+        """
+        if not self.config.report:
+            return carry, {}
         start, obs, prevact = self._split(carry, data)
         loss_key, video_key = jax.random.split(key)
         _, (states, _, _, metrics) = self.loss(
@@ -186,7 +191,7 @@ class Dreamer:
         )
         if self.config.report_gradnorms:
             metrics |= self._gradnorms(state, start, obs, prevact, loss_key)
-        if self.config.report and self.images:
+        if self.images:
             metrics |= openloop.videos(
                 state.model.dyn, state.model.dec, start, states, obs, prevact, video_key
             )

@@ -24,10 +24,9 @@ def _part(key: Any) -> str:
 
 
 def _name(path: tuple) -> str:
-    parts = [_part(key) for key in path]
     # The container of the trained modules is an implementation detail: users select by
     # `enc/.*`, and the moments of the optimizer are `opt/state/rms/nu/enc/...` likewise.
-    return '/'.join(part for part in parts if part != 'model')
+    return '/'.join(_part(key) for key in path if key != GetAttrKey('model'))
 
 
 def flatten(tree: Any) -> dict[str, Any]:

@@ -182,6 +182,12 @@ def test_report_of_gradient_norms():
     assert all(norms[f'gradnorm/{k}'] > 0 for k in ('position', 'con', 'policy', 'value'))
 
 
+def test_report_can_be_turned_off():
+    agent = make_agent(**{'agent.report': False})
+    _, metrics = agent.report(agent.init_report(12), make_batch(agent))
+    assert metrics == {}
+
+
 def test_load_restores_everything_and_training_goes_on_alike(trained):
     agent = make_agent()
     carry = agent.init_train(12)

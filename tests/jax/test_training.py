@@ -165,6 +165,14 @@ def test_names_follow_the_attributes_and_survive_sorting():
         names.unflatten({'net': mlp}, {})
 
 
+def test_names_leave_out_the_container_of_the_model_but_no_key_of_that_name():
+    class State(eqx.Module):
+        model: dict
+
+    state = State({'model': jnp.ones(1), 'enc': jnp.ones(1)})
+    assert list(names.flatten(state)) == ['enc', 'model']
+
+
 def test_names_that_collide_are_refused():
     with pytest.raises(ValueError, match='not unique'):
         names.flatten({'a/b': jnp.ones(1), 'a': {'b': jnp.ones(1)}})
