@@ -1,8 +1,8 @@
 """The replay against a model made of plain lists, over random operations.
 
 In the model a step is a dict that knows its worker and its number; an item is the list of its
-steps. The only freedom left to the replay is which items uniform samples pick, and after a
-load the order of the items (see `Replay.load`), which the model then takes over.
+steps. The only freedom left to the replay is which items samples pick, and after a load the
+order of the items (see `Replay.load`), which the model then takes over.
 """
 
 import itertools
@@ -17,8 +17,15 @@ import embodied
 from tests.replay.test_replay import all_starts
 
 OPS = st.sampled_from(
-    ['add'] * 8 + ['sample', 'report', 'eval', 'update', 'update', 'save', 'load', 'restart']
+    ['add'] * 5
+    + ['batch'] * 3
+    + ['sample', 'report', 'eval', 'update', 'update', 'save', 'load', 'restart', 'kill']
 )
+MIXTURE = {
+    'fracs': {'uniform': 0.2, 'priority': 0.6, 'recency': 0.2},
+    'prio': {'exponent': 0.8, 'maxfrac': 0.5, 'initial': np.inf, 'zero_on_sample': True},
+    'recexp': 1.0,
+}
 
 
 class Model:
@@ -86,15 +93,26 @@ def loaded(replay: embodied.Replay, model: Model, before: int) -> None:
     capacity=st.one_of(st.none(), st.integers(1, 25)),
     chunksize=st.integers(1, 12),
     online=st.booleans(),
+    storage=st.sampled_from(['ram', 'disk']),
+    mixture=st.booleans(),
     ops=st.lists(st.tuples(OPS, st.integers(0, 2**16)), min_size=20, max_size=80),
 )
-@hypothesis.settings(max_examples=60, deadline=None)
-def test_replay_equals_a_list(length, workers, capacity, chunksize, online, ops):
+@hypothesis.settings(max_examples=100, deadline=None)
+def test_replay_equals_a_list(
+    length, workers, capacity, chunksize, online, storage, mixture, ops
+):
     with tempfile.TemporaryDirectory() as folder:
 
         def make() -> embodied.Replay:
             return embodied.Replay(
-                length, capacity, pathlib.Path(folder), chunksize, online, seed=1
+                length,
+                capacity,
+                pathlib.Path(folder),
+                chunksize,
+                online,
+                embodied.selectors.make(**MIXTURE) if mixture else None,
+                seed=1,
+                storage=storage,
             )
 
         replay, model, known = make(), Model(length, capacity, online), {}
@@ -103,6 +121,13 @@ def test_replay_equals_a_list(length, workers, capacity, chunksize, online, ops)
                 for _ in range(1 + draw // 7 % 9):
                     step = model.add(draw % workers, draw % 11 == 0, draw % 13 == 0)
                     add(replay, step)
+            elif op == 'batch':
+                chosen = [x for x in range(workers) if draw >> x & 1]
+                if draw % 7 == 0:
+                    chosen = [*chosen, *chosen]  # a worker may be there twice
+                steps = [model.add(x, draw % 11 == 0, draw % 13 == 0) for x in chosen]
+                if steps:
+                    add_batch(replay, steps)
             elif op in ('sample', 'report', 'eval') and model.items:
                 sample(replay, model, known, 1 + draw % 4, op.replace('sample', 'train'))
             elif op == 'update' and known:
@@ -111,8 +136,9 @@ def test_replay_equals_a_list(length, workers, capacity, chunksize, online, ops)
                 assert replay.save()['items'] == len(model.items)
             elif op == 'load':
                 replay.load()
-            elif op == 'restart':
-                replay.save()
+            elif op == 'restart' or (op == 'kill' and storage == 'disk'):
+                if op == 'restart':
+                    replay.save()
                 replay = make()
                 replay.load()
                 loaded(replay, model, len(model.items))
@@ -130,10 +156,19 @@ def compare(replay: embodied.Replay, model: Model) -> None:
             assert data[name].tolist() == stored
 
 
-def add(replay: embodied.Replay, step: dict) -> None:
+def arrays_of(step: dict) -> dict:
     types = {'env': np.int32, 'step': np.int32, 'value': np.uint16}
-    arrays = {key: types.get(key, np.bool_)(value) for key, value in step.items()}
-    replay.add(arrays, step['env'])
+    return {key: types.get(key, np.bool_)(value) for key, value in step.items()}
+
+
+def add(replay: embodied.Replay, step: dict) -> None:
+    replay.add(arrays_of(step), step['env'])
+
+
+def add_batch(replay: embodied.Replay, steps: list[dict]) -> None:
+    arrays = [arrays_of(step) for step in steps]
+    batch = {key: np.stack([x[key] for x in arrays]) for key in arrays[0]}
+    replay.add_batch(batch, [step['env'] for step in steps])
 
 
 def sample(replay: embodied.Replay, model: Model, known: dict, batch: int, mode: str) -> None:
@@ -153,6 +188,7 @@ def update(replay: embodied.Replay, known: dict, rng, value: int) -> None:
     chosen = rng.integers(len(ids), size=(2, 3))
     stepid = np.array([[np.frombuffer(ids[i], np.uint8) for i in row] for row in chosen])
     values = np.full((2, 3), value, np.uint16)
-    replay.update({'stepid': stepid, 'value': values})
+    priority = rng.exponential(size=(2, 3)).astype(np.float32)
+    replay.update({'stepid': stepid, 'value': values, 'priority': priority})
     for i in chosen.flat:
         known[ids[i]]['value'] = value
