@@ -15,8 +15,8 @@ import numpy as np
 
 from embodied import UserError, envs
 
-SCRIPTS = ('train', 'eval_only')
-SCRIPTS_LATER = ('train_eval', 'parallel', 'parallel_env', 'parallel_envs', 'parallel_replay')
+SCRIPTS = ('train', 'train_eval', 'eval_only')
+SCRIPTS_LATER = ('parallel', 'parallel_env', 'parallel_envs', 'parallel_replay')
 OUTPUTS = ('jsonl', 'scope')
 OUTPUTS_LATER = ('tensorboard', 'wandb', 'expa')
 
@@ -38,8 +38,6 @@ FIXED = {
     'clock_addr': '',
     'clock_port': '',
     'ipv6': False,
-    'jax.enable_policy': True,
-    'jax.precompile': False,
     'logger.timer': True,
     'logger.user': '',
     'replay.priosignal': 'model',
@@ -48,9 +46,6 @@ FIXED = {
     'run.remote_replay': False,
     'logger.videos': False,
     'run.env_python': '',
-    'run.env_restarts': 10,
-    'run.env_timeout': 300.0,
-    'run.keep_every': 0.0,
 }
 
 LEAST = {
@@ -70,6 +65,10 @@ LEAST = {
     'replay.prio.initial': 0,
     'replay.recexp': 0,
     'run.envs': 1,
+    'run.env_restarts': 0,
+    'run.env_timeout': 0,
+    'run.eval_envs': 1,
+    'run.eval_eps': 0,
     'run.report_batches': 1,
     'run.episodes': 0,
     'run.keep': 1,

@@ -126,7 +126,7 @@ def make_logger(config: elements.Config) -> 'embodied.logging.Logger':
     outputs = [logging.Terminal(config.logger.filter)]
     if 'jsonl' in config.logger.outputs:
         outputs.append(logging.JSONL(config.logdir, 'metrics.jsonl'))
-        outputs.append(logging.JSONL(config.logdir, 'scores.jsonl', 'episode/score'))
+        outputs.append(logging.JSONL(config.logdir, 'scores.jsonl', '^episode/score$'))
     if 'scope' in config.logger.outputs:
         outputs.append(logging.Scope(config.logdir, fps=config.logger.fps))
     repeat = _env_options(config).get('repeat', 1)

@@ -23,11 +23,15 @@ import elements
 
 import embodied
 from dreamerv3 import config as configs
-from dreamerv3 import factories, usage
+from dreamerv3 import factories, resume, usage
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what the arguments say. A user's mistake exits with 2, an interrupt with 130."""
+    """Run what the arguments say.
+
+    A user's mistake exits with 2, numbers that are no longer finite with 1, both in a few
+    lines; an interrupt before anything runs with 130.
+    """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         if (text := usage.answer(argv)) is not None:
@@ -37,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except embodied.UserError as e:
         print(f'Error: {e}', file=sys.stderr)
         raise SystemExit(2) from None
+    except FloatingPointError as e:
+        print(f'Error: {e}', file=sys.stderr)
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         raise SystemExit(130) from None
@@ -55,8 +62,9 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
 
     make_env(index) replaces the environments of the task.
     """
+    changed = resume.text(config)
     configs.save(config)
-    print(usage.facts(config), flush=True)
+    print('\n'.join(filter(None, [usage.facts(config), changed])), flush=True)
     try:
         run(config, make_env)
     except Exception:
@@ -77,6 +85,10 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
     logger, args = bind(factories.make_logger), factories.run_args(config)
     if config.script == 'train':
         embodied.run.train(agent, replay, env, stream, logger, args)
+    elif config.script == 'train_eval':
+        replays = [replay, functools.partial(replay, 'replay_eval', 'eval')]
+        others = lambda index: env(config.run.envs + index)
+        embodied.run.train_eval(agent, *replays, env, others, stream, logger, args)
     elif config.script == 'eval_only':
         embodied.run.eval_only(agent, env, logger, args)
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from embodied.core import signals
 from embodied.core.base import Agent, Stream
 from embodied.core.errors import UserError
 
@@ -246,7 +247,8 @@ class Runtime(Agent):
         if not self.config.jax.jit:
             return jitted
         fast = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
-        return jitted.lower(*args).compile(fast if self.config.jax.debug else None)
+        with signals.compiling():
+            return jitted.lower(*args).compile(fast if self.config.jax.debug else None)
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
         """What the key of one call is made of: seed, purpose, number of the call."""

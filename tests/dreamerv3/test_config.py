@@ -128,7 +128,6 @@ BAD = {
     '--task atari_pong': ('atari_pong', 'later version'),
     '--script trian': ('trian', 'train'),
     '--script parallel': ('parallel', 'later version'),
-    '--script train_eval': ('train_eval', 'later version'),
     '--batch_size abc': ('--batch_size', 'abc', 'whole number'),
     '--batch_size 1.5': ('--batch_size', '1.5', 'whole number'),
     '--batch_size 1e400': ('--batch_size', '1e400', 'whole number'),
