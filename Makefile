@@ -2,7 +2,7 @@
 
 PYTHON ?= python
 
-.PHONY: check test learn bench
+.PHONY: check test learn torture bench
 
 check:  ## lint, format, types
 	$(PYTHON) -m ruff check .
@@ -14,6 +14,9 @@ test:  ## everything but the learning curves
 
 learn:  ## learning curves, many minutes
 	$(PYTHON) -m pytest -m learn
+
+torture:  ## processes that are killed again and again
+	$(PYTHON) -m pytest -m torture
 
 bench:  ## print figures, assert nothing
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PYTHON) $$file; done

@@ -224,9 +224,11 @@ class Storage:
     def _write(self, chunk: Chunk, directory: pathlib.Path) -> None:
         """Write one chunk, from a copy made under the locks."""
         with self._lock:
-            successor = chunk.successor.uuid if chunk.successor else files.NOWHERE
+            # One that came since the save began is named by the next save, which writes it.
+            after = chunk.successor
+            successor = after.uuid if after and after.file else files.NOWHERE
             name = files.Name(chunk.time, chunk.uuid, successor, chunk.length)
-            chunk.grown = False
+            chunk.grown = after is not None and not after.file
         chunk.updated = False  # before it is copied: what changes meanwhile is written again
         arrays = self._copy(chunk, name.length)
         files.write(directory, name, arrays, self._sync)
