@@ -1,0 +1,239 @@
+"""Chunks in mapped files: what survives without a save, and what damage does."""
+
+import errno
+import json
+import pathlib
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import embodied
+from embodied.replay import mapped
+from tests.replay.test_replay import all_starts, fill, starts, step
+
+
+def make(directory: pathlib.Path, length: int = 3, **options) -> embodied.Replay:
+    options = {'chunksize': 5, 'storage': 'disk', **options}
+    return embodied.Replay(length=length, directory=directory, **options)
+
+
+def load(directory: pathlib.Path, length: int = 3, **options) -> embodied.Replay:
+    replay = make(directory, length, **options)
+    replay.load()
+    return replay
+
+
+def files(directory: pathlib.Path, suffix: str = 'chunk') -> list[pathlib.Path]:
+    return sorted(directory.glob(f'*.{suffix}'))
+
+
+def test_steps_and_updates_are_there_without_a_save(tmp_path: pathlib.Path):
+    replay = make(tmp_path)
+    fill(replay, 23, workers=2)
+    data = replay.sample(4)
+    latent = np.full((4, 3, 3), 999, np.uint16)
+    replay.update({'stepid': data['stepid'], 'latent': latent})
+    again = load(tmp_path)
+    assert sorted(all_starts(again)) == sorted(all_starts(replay))
+    changed = {
+        (int(w), int(n)) for w, n in zip(data['env'].flat, data['step'].flat, strict=True)
+    }
+    after = again.sample(200)
+    for worker, number, value in zip(
+        after['env'].flat, after['step'].flat, after['latent'].reshape(-1, 3), strict=True
+    ):
+        new = (int(worker), int(number)) in changed
+        assert value.tolist() == 3 * [999 if new else number % 7]
+    assert again.stats()['ram_gb'] == 0
+
+
+def test_few_open_files_serve_many_chunks(tmp_path: pathlib.Path):
+    replay = make(tmp_path)
+    replay._storage._maps._limit = 2
+    fill(replay, 40, workers=3)
+    data = replay.sample(50)
+    np.testing.assert_array_equal(data['step'], data['step'][:, :1] + np.arange(3))
+    latent = np.full((50, 3, 3), 50, np.uint16)
+    replay.update({'stepid': data['stepid'], 'latent': latent})
+    assert len(replay._storage._maps._recent) == 2
+    assert replay.stats()['updates'] == 150
+    assert sorted(all_starts(load(tmp_path))) == sorted(all_starts(replay))
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_two_thousand_items_stay_two_thousand(tmp_path: pathlib.Path, storage: str):
+    replay = make(tmp_path, 10, capacity=2000, chunksize=64, storage=storage)
+    tracemalloc.start()
+    try:
+        sizes = []
+        for start in range(0, 10_000, 500):
+            fill(replay, 250, workers=2, start=start)
+            replay.save()
+            if start >= 5000:  # full and settled
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert len(replay) == 2000
+    assert max(sizes) - min(sizes) < 0.1 * max(sizes)
+    # 2000 items begin in as many steps; beside them the rest of two chunks, and two open ones.
+    chunks = replay.stats()['chunks']
+    assert chunks <= 2000 / 64 + 2 * 3
+    found = list(tmp_path.iterdir())
+    assert len(found) == chunks
+    assert len(load(tmp_path, 10, capacity=2000, storage=storage)) == 2000
+
+
+def test_files_of_chunks_that_leave_go_at_once(tmp_path: pathlib.Path):
+    replay = make(tmp_path, capacity=20)
+    for start in range(0, 400, 10):
+        fill(replay, 10, start=start)
+        assert len(files(tmp_path)) == replay.stats()['chunks'] <= 6
+
+
+def test_a_sequence_outlives_its_file(tmp_path: pathlib.Path):
+    replay = make(tmp_path, capacity=5)
+    fill(replay, 7)
+    span = replay._span(replay._first)
+    fill(replay, 50, start=7)
+    assert replay._storage.read([span], 3)['step'].tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(('before', 'after'), [('ram', 'disk'), ('disk', 'ram')])
+def test_storage_can_change(tmp_path: pathlib.Path, before: str, after: str):
+    replay = make(tmp_path, storage=before)
+    fill(replay, 23, workers=2)
+    replay.save()
+    items = sorted(all_starts(replay))
+    for _ in range(2):
+        again = load(tmp_path, storage=after)
+        assert sorted(all_starts(again)) == items
+    again.save()
+    assert len(files(tmp_path, 'npz' if after == 'ram' else 'chunk')) == 10
+    assert len(list(tmp_path.iterdir())) == 10
+    fill(again, 10, start=50)
+    again.save()
+    assert sorted(all_starts(load(tmp_path, storage=after))) == [
+        *items[:21], *[(0, n) for n in range(50, 58)], *items[21:]
+    ]  # fmt: skip
+
+
+def test_loading_twice_and_a_smaller_capacity(tmp_path: pathlib.Path):
+    fill(make(tmp_path), 40)
+    replay = load(tmp_path, capacity=9)
+    assert all_starts(replay) == [(0, n) for n in range(29, 38)]
+    replay.load()
+    assert len(replay) == 9
+    fill(replay, 20, start=40)
+    assert all_starts(replay) == [(0, n) for n in range(49, 58)]
+    replay.save()
+    assert len(files(tmp_path)) == replay.stats()['chunks']
+
+
+def shorten(path: pathlib.Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def spoil(path: pathlib.Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[50] = 255  # in the JSON header
+    path.write_bytes(data)
+
+
+def miscount(path: pathlib.Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[16:24] = (6).to_bytes(8, 'little')
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ('damage', 'message'),
+    [
+        (shorten, r'has \d+ bytes instead of \d+ \(5 steps lost\)'),
+        (spoil, r'cannot be read .* \(an unknown number of steps lost\)'),
+        (miscount, r'bytes instead of'),
+        (lambda path: path.write_bytes(b''), r'cannot be read'),
+        (lambda path: path.unlink(), r'is missing, in which .* goes on \(up to 5 steps lost\)'),
+    ],
+)
+def test_no_sequence_crosses_a_damaged_file(tmp_path: pathlib.Path, damage, message: str):
+    fill(make(tmp_path), 20)
+    damage(files(tmp_path)[1])  # steps 5 to 9
+    with pytest.warns(UserWarning, match=message) as record:
+        replay = load(tmp_path)
+    assert len(record) == 1
+    assert all_starts(replay) == [(0, n) for n in (0, 1, 2, *range(10, 18))]
+
+
+def test_leftovers_and_foreign_files(tmp_path: pathlib.Path):
+    replay = make(tmp_path)
+    fill(replay, 5)
+    path = files(tmp_path)[0]
+    path.with_suffix('.tmp').touch()
+    (tmp_path / 'mine.chunk').touch()
+    with pytest.warns(UserWarning, match=r'mine\.chunk.*foreign name'):
+        again = load(tmp_path)
+    again.save()
+    assert sorted(x.name for x in tmp_path.iterdir()) == sorted([path.name, 'mine.chunk'])
+
+
+def test_a_chunk_without_steps_is_removed(tmp_path: pathlib.Path):
+    replay = make(tmp_path)
+    fill(replay, 5)
+    replay._stream(0)  # makes the next chunk; the process ends before a step is in
+    assert len(files(tmp_path)) == 2
+    again = load(tmp_path)
+    assert all_starts(again) == [(0, 0), (0, 1), (0, 2)]
+    again.save()
+    assert len(files(tmp_path)) == 1
+
+
+def test_a_full_disk_is_an_error_that_loses_no_step(tmp_path: pathlib.Path, monkeypatch):
+    replay = make(tmp_path)
+    fill(replay, 5, workers=2)
+
+    def full(file, size: int) -> None:
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    batch = {key: np.stack([step(5, w)[key] for w in range(2)]) for key in step(5)}
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped, '_reserve', full)
+        with pytest.raises(OSError, match='No space'):
+            replay.add_batch(batch, [0, 1])
+        with pytest.raises(OSError, match='No space'):
+            replay.add(step(5))
+    assert len(replay) == 6
+    replay.add_batch(batch, [0, 1])
+    assert sorted(all_starts(replay)) == [(w, n) for w in range(2) for n in range(4)]
+    assert sorted(all_starts(load(tmp_path))) == sorted(all_starts(replay))
+
+
+def test_latents_of_another_dtype_are_converted_in_their_files(tmp_path: pathlib.Path):
+    fill(make(tmp_path), 20)
+
+    def convert(arrays: dict) -> dict:
+        return {**arrays, 'latent': arrays['latent'].astype(np.float32)}
+
+    for _ in range(2):
+        replay = load(tmp_path, convert=convert)
+        assert len(replay) == 18
+        data = replay.sample(30)
+        assert data['latent'].dtype == np.float32
+        assert (data['latent'] == data['step'][..., None] % 7).all()
+        replay.save()
+        assert len(files(tmp_path)) == 4
+    headers = [path.read_bytes()[48:].split(b'}')[0] + b'}' for path in files(tmp_path)]
+    assert all(['latent', '<f4', [3]] in json.loads(header)['keys'] for header in headers)
+
+
+def test_saving_can_wait_for_the_disk(tmp_path: pathlib.Path):
+    replay = make(tmp_path, save_wait=True)
+    fill(replay, 12)
+    assert replay.save() == {'items': 10, 'chunks': 3}
+    assert starts(load(tmp_path).sample(1))
+
+
+@pytest.mark.parametrize('options', [{'storage': 'tape'}, {'storage': 'disk'}])
+def test_impossible_storage_is_refused(options: dict):
+    with pytest.raises(embodied.UserError, match=r'replay\.storage'):
+        embodied.Replay(length=2, **options)
