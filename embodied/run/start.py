@@ -31,6 +31,21 @@ def check_replay(replay: Any, args: Any) -> None:
         )
 
 
+def inserter(replay: Any) -> Callable:
+    """Return a callback for `Driver.on_batch` that inserts, and first says the size to come."""
+    said = False
+
+    def insert(transitions: Any, workers: Any) -> None:
+        nonlocal said
+        replay.add_batch(transitions, workers)
+        if not said:
+            said = True
+            for line in replay.describe():
+                print(line, flush=True)
+
+    return insert
+
+
 def make_driver(make_env: Callable, count: int, args: Any) -> Driver:
     """Return a driver of `count` envs, in one process each or, with run.debug, in this one."""
     if count < 1:

@@ -53,6 +53,7 @@ def run(
         if step >= args.steps:
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
             return
+        learner.prepare()
         driver = start.make_driver(make_env, args.envs, args)
         with contextlib.closing(driver), evaluation or contextlib.nullcontext():
             stop.begin()
@@ -102,7 +103,7 @@ def loop(
         return int(step)
 
     policy = timer.section('policy')(functools.partial(agent.policy, mode='train'))
-    driver.on_batch(replay.add_batch)
+    driver.on_batch(start.inserter(replay))
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
     while step < args.steps and time.monotonic() < end and not stop.requested:
