@@ -50,6 +50,7 @@ class Reader:
         self._spec = spec
         self._convert = convert
         self._maps = maps
+        self._present: set[bytes] = set()
         self._stale: list[str] = []
         self._skipped: list[Skipped] = []
         self._linked: dict[bytes, files.Name] = {}  # successors that must be there, from whom
@@ -64,6 +65,7 @@ class Reader:
         names, unusable, self._stale = files.scan(self.directory)
         for filename, reason, steps in unusable:
             self._skip(filename, reason, steps)
+        self._present = {*known, *(name.uuid for name in names)}
         chunks: dict[bytes, tuple[Chunk, int]] = {}
         for name in reversed(names):  # a successor is newer than its chunk
             if name.uuid in known:
@@ -81,7 +83,7 @@ class Reader:
             kept = begins if room is None else min(room, begins)
             room = None if room is None else room - kept
             chunks[name.uuid] = (chunk, begins - kept)
-        self._find_missing({*known, *(name.uuid for name in names)}, [x[0] for x in unusable])
+        self._find_missing([x[0] for x in unusable])
         return Found(_useful(list(chunks.values()), length), self._stale, self._skipped)
 
     def _skip(self, filename: str, reason: str, steps: str) -> None:
@@ -123,7 +125,8 @@ class Reader:
     def _import(self, name: files.Name, arrays: Arrays, maps: mapped.Maps) -> Chunk:
         """Write a mapped file of arrays that came from elsewhere."""
         path = self.directory / str(name._replace(mapped=True))
-        mapped.create(path, spec_of(arrays), name.length, arrays, name.successor)
+        successor = name.successor if name.successor in self._present else files.NOWHERE
+        mapped.create(path, spec_of(arrays), name.length, arrays, successor)
         return mapped.MappedChunk(path, name.uuid, name.time, maps)
 
     def _converted(self, arrays: Arrays) -> Arrays:
@@ -137,11 +140,11 @@ class Reader:
         self._spec = spec
         return arrays
 
-    def _find_missing(self, present: Set[bytes], unusable: list[str]) -> None:
+    def _find_missing(self, unusable: list[str]) -> None:
         """Note successors of our own chunks that are not there; others may never have been."""
         for uuid, before in self._linked.items():
             text = files.to_base62(uuid)
-            if uuid not in present and not any(text in filename for filename in unusable):
+            if uuid not in self._present and not any(text in filename for filename in unusable):
                 reason = f'is missing, in which {before} goes on'
                 self._skip(text, reason, f'up to {before.length} steps')  # as many as before
 

@@ -1,6 +1,8 @@
 """What the factories build from a config, without the run loops and mostly without JAX."""
 
 import functools
+import pathlib
+import shutil
 import sys
 import types
 
@@ -12,6 +14,8 @@ import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories
 from embodied import envs
+
+RECORDED = pathlib.Path(__file__).parents[1] / 'golden' / 'reference_run' / 'replay'
 
 
 def load(tmp_path, *names, **overrides):
@@ -193,3 +197,36 @@ def test_x_axis_counts_frames(tmp_path, monkeypatch):
     monkeypatch.setitem(envs.SUITES, 'dmc', envs.Suite('dmc:Dmc', None))
     config = load(tmp_path, 'dmc_vision', env__dmc__repeat=2)
     assert factories.make_logger(config).multiplier == 2
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_replay_of_the_reference_goes_on(tmp_path, storage):
+    """Its chunks load without a flag, with latents in the form that the agent adds."""
+    shutil.copytree(RECORDED, tmp_path / 'replay')
+    config = load(tmp_path, 'crafter', 'debug', replay__storage=storage)
+    replay = factories.make_replay(config)
+    replay.load()
+    assert (replay.length, len(replay)) == (11, 370)
+    data = replay.sample(5)
+    assert (data['dyn/deter'].dtype, data['dyn/deter'].shape) == (np.uint16, (5, 11, 8))
+    assert (data['dyn/stoch'].dtype, data['dyn/stoch'].shape) == (np.uint8, (5, 11, 2))
+    step = {key: value[0, 0] for key, value in data.items()}
+    for _ in range(11):
+        replay.add(step)
+    assert len(replay) == 371
+    replay.save()
+    again = factories.make_replay(config)
+    again.load()
+    assert len(again) == 371
+
+
+def test_replay_settings_come_from_the_config(tmp_path):
+    fracs = {'replay__fracs__uniform': 0.5, 'replay__fracs__priority': 0.5}
+    config = load(tmp_path, **fracs, replay__storage='disk', replay__online=False)
+    replay = factories.make_replay(config)
+    assert isinstance(replay._selector, embodied.selectors.Mixture)
+    for name in ('replay', 'eval'):
+        replay = factories.make_replay(config, name, 'train' if name == 'replay' else 'eval')
+        fill(replay, 20)
+        assert len(list((tmp_path / name).glob('*.chunk'))) == 1
+    assert isinstance(replay._selector, embodied.selectors.Uniform)
