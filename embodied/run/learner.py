@@ -34,7 +34,11 @@ class Learner:
         self._args = args
         self._train_stream = iter(agent.stream(make_stream(replay, 'train')))
         self._report_stream = iter(agent.stream(make_stream(replay, 'report')))
-        self._carry = agent.init_train(args.batch_size)
+        self._carry: Any = None
+
+    def prepare(self) -> None:
+        """Compile what an agent compiles; a checkpoint that does not fit shows before."""
+        self._carry = self._agent.init_train(self._args.batch_size)
 
     @property
     def ready(self) -> bool:

@@ -68,13 +68,26 @@ class Run:
         self.new_agent = make_agent
         self.capacity = capacity
         self.envs = []
-        self.agent = self.replay = self.logger = None
+        self.agent = self.replay = self.replay_eval = self.logger = None
 
     def train(self):
         embodied.run.train(
             self.make_agent,
             self.make_replay,
             self.make_env if self.args.debug else self.new_env,
+            self.make_stream,
+            self.make_logger,
+            self.args,
+        )
+        return self
+
+    def train_eval(self):
+        embodied.run.train_eval(
+            self.make_agent,
+            self.make_replay,
+            functools.partial(self.make_replay, 'replay_eval', 'eval'),
+            self.make_env,
+            lambda index: self.make_env(100 + index),
             self.make_stream,
             self.make_logger,
             self.args,
@@ -104,16 +117,21 @@ class Run:
 
     def make_replay(self, folder='replay', mode='train'):
         args = self.args
-        self.replay = embodied.Replay(
-            length=args.batch_length * args.consec_train + args.replay_context,
+        train = mode == 'train'
+        steps = args.batch_length * args.consec_train
+        if not train:
+            steps = args.report_length * args.consec_report
+        replay = embodied.Replay(
+            length=steps + args.replay_context,
             capacity=self.capacity,
             directory=self.logdir / folder,
             chunksize=32,
-            online=True,
+            online=train,
             name=folder,
             seed=args.seed,
         )
-        return self.replay
+        setattr(self, folder, replay)
+        return replay
 
     def make_stream(self, replay, mode):
         args, train = self.args, mode == 'train'

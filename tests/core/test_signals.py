@@ -1,0 +1,124 @@
+"""Signals: when they end the process at once, and when the loop is asked to."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from embodied.core import signals
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def play(body: str, *steps: tuple) -> tuple[int, str]:
+    """Run `body` within a Stop; steps: (line to wait for, signal to send then)."""
+    script = textwrap.dedent("""
+        import threading
+        from embodied.core import signals
+
+        forever = threading.Event().wait  # in C, as a compiler is
+        with signals.Stop() as stop:
+        {}
+        print('left')
+    """).format(textwrap.indent(textwrap.dedent(body), '    '))
+    command = [sys.executable, '-W', 'error', '-c', script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        said = ''
+        for wanted, number in steps:
+            line = process.stdout.readline()
+            while wanted not in line:
+                assert line, said
+                said, line = said + line, process.stdout.readline()
+            said += line
+            process.send_signal(number)
+        said += process.stdout.read()
+        return process.wait(), said
+
+
+BOTH = pytest.mark.parametrize('number', signals.SIGNALS)
+LOOP = """
+    stop.begin()
+    print('ready', flush=True)
+    while not stop.requested:
+        pass
+"""
+HANG = """
+    stop.begin()
+    print('ready', flush=True)
+    forever()
+"""
+
+
+@BOTH
+def test_before_it_begins_a_signal_ends_it(number):
+    code, out = play("print('ready', flush=True)\nforever()", ('ready', number))
+    assert (code, 'left' in out) == (0, False)
+    assert 'Ended without saving' in out
+
+
+@BOTH
+def test_the_loop_is_asked_to_end(number):
+    code, out = play(LOOP, ('ready', number))
+    assert code == 0
+    assert f'{number.name}: the run ends; a second signal ends it at once.\nleft' in out
+
+
+@pytest.mark.parametrize('first', signals.SIGNALS)
+@pytest.mark.parametrize('second', signals.SIGNALS)
+def test_a_second_one_ends_it_at_once(first, second):
+    code, out = play(HANG, ('ready', first), ('second signal', second))
+    assert (code, 'left' in out) == (128 + second, False)
+
+
+@BOTH
+def test_compilation_is_not_waited_for(number):
+    body = """
+        stop.begin()
+        with signals.compiling():
+            print('ready', flush=True)
+            forever()
+    """
+    code, out = play(body, ('ready', number))
+    assert (code, 'left' in out) == (0, False)
+    assert 'compiling' in out
+
+
+@BOTH
+def test_compilation_that_begins_after_the_signal(number):
+    body = """
+        stop.begin()
+        print('ready', flush=True)
+        while not stop.requested:
+            pass
+        with signals.compiling():
+            forever()
+    """
+    code, out = play(body, ('ready', number))
+    assert (code, 'left' in out) == (0, False)
+
+
+def test_handlers_come_back():
+    before = [signal.getsignal(x) for x in signals.SIGNALS]
+    with signals.Stop():
+        assert [signal.getsignal(x) for x in signals.SIGNALS] != before
+    assert [signal.getsignal(x) for x in signals.SIGNALS] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert 'signals' not in [x.name for x in threading.enumerate()]
+
+
+def test_in_another_thread_it_hears_nothing():
+    found = []
+
+    def body():
+        with signals.Stop() as stop:
+            found.append((stop.requested, signal.getsignal(signal.SIGTERM)))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert found == [(False, before)]
