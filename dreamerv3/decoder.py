@@ -25,7 +25,6 @@ from embodied.jax.nets import (
     Norm,
     activation,
     dense,
-    upsample,
 )
 
 from .encoder import split_spaces
@@ -115,10 +114,13 @@ class Decoder(eqx.Module):
             losses[key] = dist.loss(target)
         return losses
 
+    def _enlarge(self, conv: Conv2D, x: Array) -> Array:
+        return conv(x) if self.strided else conv.after_upsampling(x)
+
     def _images(self, x: Array) -> dict[str, Distribution]:
         for layer in reversed(self.conv):
-            x = layer(x if self.strided else upsample(x))
-        x = self.imgout(x if self.strided or self.outer else upsample(x))
+            x = layer.finish(self._enlarge(layer.linear, x))
+        x = self.imgout(x) if self.outer else self._enlarge(self.imgout, x)
         x = jax.nn.sigmoid(x.astype(f32))
         depths = [space.shape[-1] for space in self.images.values()]
         parts = jnp.split(x, [sum(depths[:i]) for i in range(1, len(depths))], -1)

@@ -45,6 +45,8 @@ class RSSM(eqx.Module):
         dynlayers: int, absolute: bool, free_nats: float,
     ):  # fmt: skip
         self.act_space, self.sizes = dict(act_space), (deter, stoch, classes)
+        if dynlayers < 1:
+            raise ValueError('dyn.rssm.dynlayers must be at least 1')
         self.blocks, self.unimix, self.dtype = blocks, unimix, dtype
         self.absolute, self.free_nats = absolute, free_nats
         keys = iter(jax.random.split(key, 6 + dynlayers + obslayers + imglayers))
@@ -96,7 +98,7 @@ class RSSM(eqx.Module):
         # Neither tokens nor actions depend on the recurrent state: their shares of the
         # first layers are formed for all steps at once, outside of the scan.
         inputs = (
-            self._token_share(tokens), self._embed_action(action, is_first), is_first,
+            self._token_share(tokens), self._action_share(action, is_first), is_first,
         )  # fmt: skip
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
         keys = jax.random.split(key, tokens.shape[1])
@@ -113,7 +115,7 @@ class RSSM(eqx.Module):
         is_first: Bool[Array, 'b'], key: PRNGKeyArray,
     ) -> State:  # fmt: skip
         """Posterior state of one step, for acting."""
-        share, action = self._token_share(token), self._embed_action(action, is_first)
+        share, action = self._token_share(token), self._action_share(action, is_first)
         return self._observe(state, share, action, is_first, key)[0]
 
     def imagine(
@@ -125,7 +127,7 @@ class RSSM(eqx.Module):
         def step(state, key):
             act_key, key = jax.random.split(key)
             action = policy(state, act_key)
-            state = self._imagine(state, self._embed_action(action), key)
+            state = self._imagine(state, self._action_share(action), key)
             return state, (state, action)
 
         _, out = jax.lax.scan(step, state, jax.random.split(key, length))
@@ -133,14 +135,14 @@ class RSSM(eqx.Module):
 
     def replay(self, state: State, action: Mapping[str, Array], key: PRNGKeyArray) -> State:
         """Prior states (B, T, …) under recorded actions (B, T, …)."""
-        embedded = self._embed_action(action).swapaxes(0, 1)
+        shares = self._action_share(action).swapaxes(0, 1)
 
         def step(state, xs):
             state = self._imagine(state, *xs)
             return state, state
 
-        keys = jax.random.split(key, len(embedded))
-        _, states = jax.lax.scan(step, state, (embedded, keys))
+        keys = jax.random.split(key, len(shares))
+        _, states = jax.lax.scan(step, state, (shares, keys))
         return jax.tree.map(lambda x: x.swapaxes(0, 1), states)
 
     def loss(self, post: State) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -189,30 +191,31 @@ class RSSM(eqx.Module):
         stoch = self._dist(self.prior_logit(deter)).sample(key).astype(self.dtype)
         return {'deter': deter, 'stoch': stoch}
 
-    def _core(self, state: State, action: Array) -> Array:
-        """Next deter from the state and the embedded action."""
-        deter, g = state['deter'], self.blocks
+    def _core(self, state: State, action_share: Array) -> Array:
+        """Next deter from the state and the action's share of the first hidden layer."""
+        deter, first, group = state['deter'], self.dynhid[0], self.sizes[0] // self.blocks
         stoch = state['stoch'].reshape(*deter.shape[:-1], -1)
-        x = jnp.concatenate([self.dynin[0](deter), self.dynin[1](stoch), action], -1)
-        x = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], g, x.shape[-1]))
-        x = jnp.concatenate([deter.reshape(*deter.shape[:-1], g, -1), x], -1)
-        x = x.reshape(*x.shape[:-2], -1)
-        if not self.dynhid:
-            raise ValueError('dyn.rssm.dynlayers must be at least 1')
-        for layer in self.dynhid:
+        # Each group sees its own part of deter and all of what the inputs have in common.
+        groups = deter.reshape(*deter.shape[:-1], self.blocks, group)
+        common = jnp.concatenate([self.dynin[0](deter), self.dynin[1](stoch)], -1)
+        x = first.linear.partial(groups, 0) + first.linear.shared(common, group)
+        x = first.finish(first.linear.finish(x + action_share))
+        for layer in self.dynhid[1:]:
             x = layer(x)
-        gates = self.dyngru(x).reshape(*x.shape[:-1], g, 3, -1)
+        gates = self.dyngru(x).reshape(*x.shape[:-1], self.blocks, 3, -1)
         reset, cand, update = (gates[..., i, :].reshape(deter.shape) for i in range(3))
         cand = jnp.tanh(jax.nn.sigmoid(reset) * cand)
         update = jax.nn.sigmoid(update - 1)
         return update * cand + (1 - update) * deter
 
-    def _embed_action(self, action: Mapping[str, Array], is_first: Array | None = None):
+    def _action_share(self, action: Mapping[str, Array], is_first: Array | None = None):
         x = concat.concat(self.act_space, action, self.dtype)
         x = x / jax.lax.stop_gradient(jnp.maximum(1, jnp.abs(x)))
         if is_first is not None:
             x = _where(is_first, 0, x)
-        return self.dynin[2](x)
+        x = self.dynin[2](x)
+        start = self.sizes[0] // self.blocks + 2 * x.shape[-1]
+        return self.dynhid[0].linear.shared(x, start)
 
     def _first_obs(self) -> Linear:
         return self.obs[0].linear if self.obs else self.obslogit

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 f32 = jnp.float32
@@ -137,9 +138,22 @@ class BlockLinear(eqx.Module):
 
     def grouped(self, x: Float[Array, '*batch blocks inp']) -> Float[Array, '*batch units']:
         """The same for an input that is already split into its groups."""
-        y = jnp.einsum('...gi,gio->...go', x, self.kernel.astype(x.dtype))
-        y = y.reshape(*y.shape[:-2], -1)
-        return y + along(self.bias, y)
+        return self.finish(self.partial(x, 0))
+
+    def partial(self, x: Float[Array, '*batch blocks part'], start: int) -> Array:
+        """Share (*batch, units) of the inputs start, start+1, … of each group, without bias."""
+        kernel = self.kernel[:, start : start + x.shape[-1]].astype(x.dtype)
+        y = jnp.einsum('...gi,gio->...go', x, kernel)
+        return y.reshape(*y.shape[:-2], -1)
+
+    def shared(self, x: Float[Array, '*batch part'], start: int) -> Array:
+        """The same for an input that all groups have in common: one dense product."""
+        kernel = self.kernel[:, start : start + x.shape[-1]].astype(x.dtype)
+        return x @ jnp.moveaxis(kernel, 0, 1).reshape(x.shape[-1], -1)
+
+    def finish(self, product: Float[Array, '*batch units']) -> Float[Array, '*batch units']:
+        """Add the bias to the sum of all shares."""
+        return product + along(self.bias, product)
 
 
 class Conv2D(eqx.Module):
@@ -174,10 +188,45 @@ class Conv2D(eqx.Module):
         y += along(self.bias, y)
         return y.reshape(*batch, *y.shape[-3:])
 
+    def after_upsampling(self, x: Float[Array, '*batch h w inp']) -> Array:
+        """The same as the convolution of `upsample(x)`, (*batch, 2h, 2w, depth).
+
+        Each of the four pixels that come from one sees every input of its neighbourhood
+        several times. So the taps that meet the same input are summed beforehand, and one
+        smaller convolution gives all four pixels: for 5×5 taps 9 products instead of 25.
+        """
+        batch, (h, w) = x.shape[:-3], x.shape[-3:-1]
+        depth = self.bias.shape[0]
+        phases, low, high = _phases(self.kernel.shape[0])
+        kernel = jnp.einsum('apu,bqv,uvio->pqiabo', phases, phases, self.kernel)
+        kernel = kernel.reshape(*kernel.shape[:3], -1).astype(x.dtype)
+        y = jax.lax.conv_general_dilated(
+            x.reshape(-1, *x.shape[-3:]), kernel, (1, 1), ((low, high), (low, high)),
+            dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+        )  # fmt: skip
+        y = y.reshape(-1, h, w, 2, 2, depth).swapaxes(2, 3)
+        y = y.reshape(*batch, 2 * h, 2 * w, depth)
+        return y + along(self.bias, y)
+
     def _spread(self, x: Array) -> Array:
         x = upsample(x, self.stride)
         rows, cols = ((jnp.arange(n) - 1) % self.stride == 0 for n in x.shape[1:3])
         return jnp.where((rows[:, None] & cols[None, :])[None, :, :, None], x, 0)
+
+
+def _phases(taps: int) -> tuple[np.ndarray, int, int]:
+    """Which of the inputs before a 2× upsampling each tap of a SAME convolution meets.
+
+    Returns 0 or 1 for (phase of the output, input, tap), and how many inputs lie before and
+    after the output's own.
+    """
+    padding = (taps - 1) // 2
+    meets = np.array(
+        [[(phase + tap - padding) // 2 for tap in range(taps)] for phase in (0, 1)]
+    )
+    low, high = -meets.min(), meets.max()
+    inputs = np.arange(-low, high + 1)
+    return np.float32(meets[:, None, :] == inputs[None, :, None]), int(low), int(high)
 
 
 def upsample(x: Float[Array, '*batch h w c'], factor: int = 2) -> Array:

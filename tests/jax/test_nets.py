@@ -119,3 +119,24 @@ def test_layers_compute_in_the_dtype_of_their_input():
     assert nets.MLP(KEY, 4, 2, 8)(x).dtype == jnp.bfloat16
     assert nets.MLP(KEY, 4, 1, 8, act='swiglu')(x).shape == (2, 8)
     assert nets.MLP(KEY, 4, 0, 8)(x) is x
+
+
+@pytest.mark.parametrize('taps', [1, 2, 3, 4, 5, 6, 7])
+def test_convolution_after_upsampling_is_exact(taps):
+    conv = nets.Conv2D(KEY, 3, 4, taps)
+    conv = eqx.tree_at(lambda c: c.bias, conv, jnp.arange(4.0))
+    x = jax.random.normal(KEY, (2, 3, 5, 6, 3))
+    plain, fast = conv(nets.upsample(x)), conv.after_upsampling(x)
+    assert fast.shape == (2, 3, 10, 12, 4)
+    np.testing.assert_allclose(fast, plain, atol=2e-5)
+
+
+def test_shares_of_a_block_linear_sum_to_the_whole():
+    block = nets.BlockLinear(KEY, 8, 6, 2)
+    x = jax.random.normal(KEY, (5, 2, 4))
+    parts = block.partial(x[..., :1], 0) + block.partial(x[..., 1:], 1)
+    np.testing.assert_allclose(block.finish(parts), block.grouped(x), atol=1e-6)
+    common = jnp.broadcast_to(x[:, :1], x.shape)
+    np.testing.assert_allclose(
+        block.finish(block.shared(x[:, 0], 0)), block.grouped(common), atol=1e-6
+    )
