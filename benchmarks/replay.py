@@ -114,20 +114,18 @@ def compare(found: dict, machine: dict) -> dict[str, dict[str, float]]:
 
 
 def selector_times(make: Callable, seconds: float) -> dict[str, dict[str, float]]:
-    """Microseconds of calls of a selector with few and with many items; medians."""
-    few, many = (calls(make(), items, seconds / 10) for items in (4_000, 1_000_000))
-    return {
-        name: {
-            '4000': few[name],
-            '1000000': many[name],
-            'ratio': round(many[name] / few[name], 2),
-        }
-        for name in few
-    }
+    """Microseconds of calls of a selector with few and with many items, called in turn."""
+    few, many = (calls(make(), items) for items in (4_000, 1_000_000))
+    result = {}
+    for name in few:
+        times = medians([few[name], many[name]], seconds / 4)
+        small, large = (round(1e6 * x, 1) for x in times)
+        result[name] = {'4000': small, '1000000': large, 'ratio': round(large / small, 2)}
+    return result
 
 
-def calls(selector, items: int, seconds: float) -> dict[str, float]:
-    """Microseconds of calls of a selector that is filled with items."""
+def calls(selector, items: int) -> dict[str, Callable]:
+    """Calls of a selector that is filled with items."""
     rng, oldest = np.random.default_rng(0), itertools.count()
     for key in range(items):
         selector[key] = stepids(key)
@@ -137,13 +135,12 @@ def calls(selector, items: int, seconds: float) -> dict[str, float]:
     def prioritize() -> None:
         selector.prioritize(stepids(int(rng.integers(items))), rng.random(LENGTH))
 
-    tried = {
+    return {
         'draw_16': lambda: selector.draw(BATCH),
         'draw_1': selector,
         'prioritize': prioritize,
         'replace': lambda: replace(selector, next(oldest), items),
     }
-    return {name: round(median(fn, seconds) * 1e6, 1) for name, fn in tried.items()}
 
 
 def replace(selector, key: int, items: int) -> None:
@@ -235,14 +232,16 @@ def _calls(fn: Callable[[], object], seconds: float) -> float:
     return count / (time.perf_counter() - start)
 
 
-def median(fn: Callable[[], object], seconds: float) -> float:
-    """Median duration of a call in seconds."""
-    durations, end = [], time.perf_counter() + seconds
+def medians(fns: list[Callable[[], object]], seconds: float) -> list[float]:
+    """Median durations in seconds of calls that take turns."""
+    durations: list[list[float]] = [[] for _ in fns]
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        start = time.perf_counter()
-        fn()
-        durations.append(time.perf_counter() - start)
-    return statistics.median(durations)
+        for fn, own in zip(fns, durations, strict=True):
+            start = time.perf_counter()
+            fn()
+            own.append(time.perf_counter() - start)
+    return [statistics.median(own) for own in durations]
 
 
 if __name__ == '__main__':

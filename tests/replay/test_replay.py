@@ -186,6 +186,51 @@ def test_every_item_is_sampled_alike(mode: str):
     assert sum((x - 400) ** 2 / 400 for x in counts.values()) < 51
 
 
+def batch_of(number: int, workers: list[int]) -> dict:
+    steps = [step(number, worker, first=number == 0) for worker in workers]
+    return {key: np.stack([x[key] for x in steps]) for key in steps[0]}
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_a_batch_is_one_step_of_each_worker(tmp_path: pathlib.Path, storage: str):
+    options = {'capacity': 50, 'chunksize': 4, 'online': True, 'storage': storage}
+    replays = [embodied.Replay(3, directory=tmp_path / x, **options) for x in 'ab']
+    for number in range(40):
+        workers = [w for w in range(5) if (number + w) % 3]  # not always all of them
+        for worker in workers:
+            replays[0].add(step(number, worker, first=number == 0), worker)
+        replays[1].add_batch(batch_of(number, workers), workers)
+    assert all_starts(replays[0]) == all_starts(replays[1])
+    samples = [replay.sample(60) for replay in replays]
+    for key in samples[0].keys() - {'stepid'}:
+        np.testing.assert_array_equal(samples[0][key], samples[1][key])
+    stats = [replay.stats() for replay in replays]
+    assert stats[0] == stats[1]
+    assert 'log/step' not in samples[1]
+
+
+def test_a_batch_may_name_a_worker_twice():
+    replay = embodied.Replay(length=2, chunksize=2)
+    steps = {'step': np.arange(5), 'env': np.array([0, 1, 0, 0, 1])}
+    replay.add_batch(steps, [0, 1, 0, 0, 1])
+    assert all_starts(replay) == [(0, 0), (0, 2), (1, 1)]
+    replay.add_batch({key: value[:0] for key, value in steps.items()}, [])
+    assert len(replay) == 3
+
+
+def test_a_batch_that_does_not_fit_changes_nothing():
+    replay = embodied.Replay(length=1)
+    replay.add_batch(batch_of(0, [0, 1]), [0, 1])
+    wrong = {**batch_of(1, [0, 1]), 'latent': np.zeros((2, 4), np.uint16)}
+    with pytest.raises(
+        embodied.UserError, match=r'uint16 \(3,\), but a step has uint16 \(4,\)'
+    ):
+        replay.add_batch(wrong, [0, 1])
+    with pytest.raises(embodied.UserError, match='a step has'):
+        replay.add_batch(batch_of(1, [0, 1, 2]), [0, 1])
+    assert len(replay) == 2
+
+
 def test_unknown_mode_is_refused():
     replay = embodied.Replay(length=1)
     replay.add(step(0))

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 import embodied
 from embodied.replay import files
@@ -39,9 +40,16 @@ def check(data: dict) -> None:
     assert (data['latent'] == data['latent'][..., :1]).all()
 
 
-def test_everything_at_the_same_time(tmp_path: pathlib.Path):
-    options = {'capacity': 300, 'directory': tmp_path, 'chunksize': 16}
-    replay = embodied.Replay(length=6, online=True, **options)
+PRIO = {'exponent': 0.8, 'maxfrac': 0.5, 'initial': np.inf, 'zero_on_sample': True}
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+@pytest.mark.parametrize('uniform', [1.0, 0.2])
+def test_everything_at_the_same_time(tmp_path: pathlib.Path, storage: str, uniform: float):
+    options = {'capacity': 300, 'directory': tmp_path, 'chunksize': 16, 'storage': storage}
+    fracs = {'uniform': uniform, 'priority': 1 - uniform, 'recency': 0.0}
+    selector = embodied.selectors.make(fracs, PRIO, 1.0)
+    replay = embodied.Replay(length=6, online=True, selector=selector, **options)
     fill(replay, 20, workers=2)
     stats: list[dict] = [replay.stats()]
 
@@ -58,7 +66,9 @@ def test_everything_at_the_same_time(tmp_path: pathlib.Path):
                 data = replay.sample(4, mode)
                 check(data)
                 latent = np.full((4, 6, 3), number, np.uint16)
-                replay.update({'stepid': data['stepid'], 'latent': latent})
+                priority = np.full((4, 6), number % 9, np.float32)
+                data = {'stepid': data['stepid'], 'latent': latent, 'priority': priority}
+                replay.update(data)
 
         return job
 
