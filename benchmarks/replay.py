@@ -5,7 +5,7 @@ python benchmarks/replay.py [SECONDS per figure]
 Steps have an image (64, 64, 3), scalar action, reward and flags, and latents (deter 512
 float32, stoch 32 indices); sequences are 65 long, batches 16, and there are 8 workers. All
 rates are those of a replay at its capacity of 4,000 items. `needed` are the rates to reach on
-a machine of the measured speed, `ratio` the rate divided by that.
+a machine of the speed measured beside them, `ratio` the rate divided by that.
 """
 
 import itertools
@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import calibrate
 import numpy as np
 
 import embodied
@@ -41,43 +40,36 @@ BATCHES, UPDATES = 7 * 36, 30 * 38
 
 def main(seconds: float = 1.0) -> None:
     """Measure and print everything."""
-    before = speed()
     found = {name: rates(make, seconds) for name, make in SELECTORS.items()}
-    between = speed()
-    alone = {name: selector_times(make, seconds) for name, make in SELECTORS.items()}
-    waits = {storage: pauses(storage, seconds) for storage in ('ram', 'disk')}
-    after = speed()
-    machine = {
-        key: statistics.median([x[key] for x in (before, between, after)]) for key in before
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        disk = {'storage': 'disk', 'directory': pathlib.Path(folder)}
+        found['uniform_on_disk'] = rates(SELECTORS['uniform'], seconds, **disk)
     result = {
-        'machine': machine | {'runs': [before, between, after]},
+        'against_needed': compare(found),
         'rates': found,
-        'against_needed': compare(found, machine),
-        'selectors_alone_us': alone,
-        'longest_wait_for_a_batch_ms': waits,
+        'selectors_alone_us': {
+            name: selector_times(make, seconds) for name, make in SELECTORS.items()
+        },
+        'longest_wait_for_a_batch_ms': {x: pauses(x, seconds) for x in ('ram', 'disk')},
         'bytes_per_step_200m': bytes_per_step(),
     }
     print(json.dumps(result, indent=2))
 
 
-def speed() -> dict[str, float]:
-    """Copy in GB/s and Python in Mops/s."""
-    return {'copy': round(calibrate.copy(), 2), 'python': round(calibrate.python(), 2)}
-
-
-def rates(make: Callable, seconds: float) -> dict[str, float]:
-    """Inserts, batches and updates per second with a selector."""
-    replay = embodied.Replay(LENGTH, CAPACITY, selector=make())
-    batches, workers = transitions(), range(WORKERS)
+def rates(make: Callable, seconds: float, **options) -> dict[str, float]:
+    """Inserts, batches and updates per second, and the speed of the machine meanwhile."""
+    speeds = [speed()]
+    replay = embodied.Replay(LENGTH, CAPACITY, selector=make(), **options)
+    steps, workers = transitions(), range(WORKERS)
     for _ in range(3 * 1024):  # until the memory of old chunks is used again
-        replay.add_batch(next(batches), workers)
-    result = {
-        'inserts': WORKERS * rate(lambda: replay.add_batch(next(batches), workers), seconds)
-    }
-    single = {key: value[0] for key, value in next(batches).items()}
+        replay.add_batch(next(steps), workers)
+    calls_per_second = rate(lambda: replay.add_batch(next(steps), workers), seconds)
+    result = {'inserts': WORKERS * calls_per_second}
+    single = {key: value[0] for key, value in next(steps).items()}
     result['inserts_one_by_one'] = rate(lambda: replay.add(single, 3), seconds)
+    speeds.append(speed())
     result['batches'] = rate(lambda: replay.sample(BATCH), seconds)
+    speeds.append(speed())
     seen = [replay.sample(BATCH) for _ in range(8)]
     rng = np.random.default_rng(0)
     updates = [{'stepid': x['stepid'], 'priority': rng.random((BATCH, LENGTH))} for x in seen]
@@ -87,21 +79,40 @@ def rates(make: Callable, seconds: float) -> dict[str, float]:
     result['updates_with_latents'] = rate(
         lambda: replay.update(updates[rng.integers(8)]), seconds
     )
-    return {key: round(value, 1) for key, value in result.items()}
+    speeds.append(speed())
+    machine = {key: statistics.mean(x[key] for x in speeds) for key in speeds[0]}
+    return {key: round(value, 1) for key, value in (result | machine).items()}
 
 
-def compare(found: dict, machine: dict) -> dict[str, dict[str, float]]:
+def speed() -> dict[str, float]:
+    """Copies of 64 MiB in GB/s, and writes into a dict in Mops/s."""
+    source, count = np.ones(64 * 2**20, np.uint8), 300_000
+    target, table = np.empty_like(source), {}
+
+    def loop() -> None:
+        for i in range(count):
+            table[i & 1023] = i
+
+    return {
+        'copy_gbs': rate(lambda: np.copyto(target, source), 0.1) * source.nbytes / 1e9,
+        'python_mops': rate(loop, 0.1) * count / 1e6,
+    }
+
+
+def compare(found: dict) -> dict[str, dict[str, float]]:
     """Rates to reach on this machine, and how far they are reached."""
-    scale = machine['python'] / 20
+    uniform = found['uniform']
     size = sum(x.nbytes for x in next(transitions()).values()) / WORKERS + 20
-    limit = machine['copy'] * 1e9 / (BATCH * LENGTH * size)
+    limit = uniform['copy_gbs'] * 1e9 / (BATCH * LENGTH * size)
+    slower = found['recency']['copy_gbs'] / uniform['copy_gbs']
+    scale = {name: entry['python_mops'] / 20 for name, entry in found.items()}
     needed = {
-        ('uniform', 'inserts'): INSERTS['uniform'] * scale,
+        ('uniform', 'inserts'): INSERTS['uniform'] * scale['uniform'],
         ('uniform', 'batches'): 0.7 * limit,
-        ('recency', 'batches'): 0.9 * found['uniform']['batches'],
-        ('priority', 'inserts'): INSERTS['priority'] * scale,
-        ('priority', 'batches'): BATCHES * scale,
-        ('priority', 'updates'): UPDATES * scale,
+        ('recency', 'batches'): 0.9 * uniform['batches'] * slower,
+        ('priority', 'inserts'): INSERTS['priority'] * scale['priority'],
+        ('priority', 'batches'): BATCHES * scale['priority'],
+        ('priority', 'updates'): UPDATES * scale['priority'],
     }
     return {
         f'{name}_{what}': {
@@ -127,32 +138,32 @@ def selector_times(make: Callable, seconds: float) -> dict[str, dict[str, float]
 def calls(selector, items: int) -> dict[str, Callable]:
     """Calls of a selector that is filled with items."""
     rng, oldest = np.random.default_rng(0), itertools.count()
+    ids = stepids(2 * items + LENGTH)
     for key in range(items):
-        selector[key] = stepids(key)
+        selector[key] = ids[key : key + LENGTH]
     for key in range(0, items, LENGTH):
-        selector.prioritize(stepids(key), rng.random(LENGTH))
+        selector.prioritize(ids[key : key + LENGTH], rng.random(LENGTH))
 
     def prioritize() -> None:
-        selector.prioritize(stepids(int(rng.integers(items))), rng.random(LENGTH))
+        key = int(rng.integers(items))
+        selector.prioritize(ids[key : key + LENGTH], rng.random(LENGTH))
+
+    def replace() -> None:
+        key = next(oldest)
+        del selector[key]
+        selector[key + items] = ids[key + items : key + items + LENGTH]
 
     return {
         'draw_16': lambda: selector.draw(BATCH),
         'draw_1': selector,
         'prioritize': prioritize,
-        'replace': lambda: replace(selector, next(oldest), items),
+        'replace': replace,
     }
 
 
-def replace(selector, key: int, items: int) -> None:
-    """Take out the oldest item and take in a new one."""
-    del selector[key]
-    selector[key + items] = stepids(key + items)
-
-
-def stepids(first: int) -> np.ndarray:
-    """Ids of the steps of a sequence in one long stream with chunks of 1024 steps."""
-    steps = np.arange(first, first + LENGTH)
-    ids = np.zeros((LENGTH, 20), np.uint8)
+def stepids(count: int) -> np.ndarray:
+    """Ids of the steps of one long stream with chunks of 1024 steps."""
+    steps, ids = np.arange(count), np.zeros((count, 20), np.uint8)
     ids[:, :8] = (steps // 1024).astype('>i8').view(np.uint8).reshape(-1, 8)
     ids[:, 16:] = (steps % 1024).astype('>u4').view(np.uint8).reshape(-1, 4)
     return ids
@@ -219,17 +230,20 @@ def transitions(count: int = 50) -> Iterator[dict[str, np.ndarray]]:
 
 
 def rate(fn: Callable[[], object], seconds: float, parts: int = 5) -> float:
-    """Calls per second: the median of several parts of the time."""
+    """Calls per second of this process's own time: the median of several parts.
+
+    So what else runs on the machine disturbs little; calls here use one thread.
+    """
     return statistics.median(_calls(fn, seconds / parts) for _ in range(parts))
 
 
 def _calls(fn: Callable[[], object], seconds: float) -> float:
     fn()
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
+    start, count = time.process_time(), 0
+    while count == 0 or time.process_time() - start < seconds:
         fn()
         count += 1
-    return count / (time.perf_counter() - start)
+    return count / (time.process_time() - start)
 
 
 def medians(fns: list[Callable[[], object]], seconds: float) -> list[float]:
