@@ -69,6 +69,11 @@ def load(
     return elements.Config(_apply(values, flatten(overrides or {})))
 
 
+def with_block(config: elements.Config, name: str) -> elements.Config:
+    """The config with a named block on top."""
+    return elements.Config(_apply(config.flat, blocks()[name]))
+
+
 def read_file(path: str | os.PathLike) -> dict[str, Any]:
     """A user's YAML file as flat keys: a mapping with the rules of a block of configs.yaml.
 

@@ -51,6 +51,8 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     setup(config.jax)
     from dreamerv3.agent import Agent
 
+    if config.script != 'eval_only':
+        _say_estimate(config, obs_space, act_space)
     agent_config = elements.Config(
         **config.agent,
         **{key: config[key] for key in AGENT_KEYS},
@@ -59,6 +61,21 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     agent = Agent(obs_space, act_space, agent_config)
     print(agent.describe(), flush=True)
     return agent
+
+
+def _say_estimate(config: elements.Config, obs_space: dict, act_space: dict) -> None:
+    """Print what the model needs, before anything is compiled for it."""
+    import jax
+
+    from dreamerv3 import estimate, machine
+
+    device = jax.devices()[0]  # all are of one kind
+    rate = None
+    if device.platform == 'cpu':
+        rate = machine.matmul_rate(device, config.jax.compute_dtype)
+    free = machine.free_memory(device)
+    if text := estimate.describe(config, obs_space, act_space, free, rate):
+        print(text, flush=True)
 
 
 def make_env(config: elements.Config, index: int) -> Any:

@@ -27,6 +27,7 @@ HERE = {
     'jax.expect_devices': 0,
     'jax.prealloc': False,
     'jax.coordinator_address': '',
+    'jax.enable_policy': True,
 }
 
 

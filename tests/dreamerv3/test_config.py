@@ -160,7 +160,10 @@ BAD = {
     '--replay.size 1000': ('--replay.size', '1000', '1024'),
     '--replay.fracs.uniform 0.5': ('--replay.fracs', 'sum to 1'),
     '--replay.fracs.uniform 0.5 --replay.fracs.recency 0.5 --jax.compute_dtype float16': (
-        '--replay.fracs.uniform 0.5', '--jax.compute_dtype', 'float32', 'overflow',
+        '--replay.fracs.uniform 0.5',
+        '--jax.compute_dtype',
+        'float32',
+        'overflow',
     ),
     '--replay.prio.maxfrac 1.5': ('--replay.prio.maxfrac', '1.5'),
     '--replay.prio.exponent -1': ('--replay.prio.exponent', 'at least 0'),

@@ -1,9 +1,12 @@
 """Library use: the examples, a loaded agent that acts, training on one's own environment."""
 
+import contextlib
 import functools
+import io
 import json
 import os
 import pathlib
+import re
 import runpy
 import shutil
 import subprocess
@@ -28,17 +31,23 @@ STEPS = 130  # 80 until training starts, and then some updates
 
 
 @pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    """The folder of a run by examples/train_gymnasium.py, with the block debug."""
+def run(tmp_path_factory):
+    """Folder and terminal of a run by examples/train_gymnasium.py, with the block debug."""
     folder = tmp_path_factory.mktemp('own') / 'run'
     cache = {'compilation_cache': os.environ['JAX_COMPILATION_CACHE_DIR']}
     flags = {'jax': cache, 'run.report_every': 0}
-    with pytest.MonkeyPatch.context() as patch:
+    terminal = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(terminal):
         patch.setenv('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # as the run itself would
         patch.setattr(dreamerv3, 'train', functools.partial(dreamerv3.train, **flags))
         patch.setattr(sys, 'argv', ['train_gymnasium.py', str(folder), str(STEPS), 'debug'])
         runpy.run_path(str(EXAMPLES / 'train_gymnasium.py'), run_name='__main__')
-    return folder
+    return folder, terminal.getvalue()
+
+
+@pytest.fixture(scope='module')
+def trained(run):
+    return run[0]
 
 
 @pytest.fixture(scope='module')
@@ -74,6 +83,14 @@ def test_the_training_script_is_short_and_learns(trained):
     assert steps == sorted(set(steps))
     assert lines[-1]['train/opt/updates'] > 0
     assert elements.Config.load(trained / 'config.yaml').task == 'gym_Echo'
+
+
+def test_the_start_says_what_the_model_needs_and_which_size_fits(run):
+    lines = run[1].splitlines()
+    first, second = (i for i, x in enumerate(lines) if x.startswith('estimate') or ' fits' in x)
+    assert second == first + 1 < next(i for i, x in enumerate(lines) if 'parameters:' in x)
+    assert re.search(r'GB of memory and \S+ s per update; \S+ GB are free', lines[first])
+    assert re.search(r'size block .*fits.*: --configs size\d+m|--batch_size', lines[second])
 
 
 def test_the_acting_script(trained, monkeypatch, capsys):

@@ -1,0 +1,143 @@
+"""What a model is said to need, against recorded parameter counts and by hand."""
+
+import itertools
+import json
+import re
+
+import elements
+import jax
+import numpy as np
+import pytest
+
+from dreamerv3 import config as configs
+from dreamerv3 import estimate, machine
+from embodied.jax import names
+from tests.dreamerv3 import golden
+
+KINDS = {'crafter-like': 'image_disc', 'proprio-like': 'vector_cont'}
+IMAGES = golden.spaces('image_disc')
+
+
+def test_parameters_of_all_sizes_are_exact():
+    recorded = json.loads((golden.FOLDER / 'param_counts.json').read_text())
+    for row, counts in recorded.items():
+        kind, size = row.split('/')
+        found = estimate.estimate(configs.load([size]), *golden.spaces(KINDS[kind]))
+        assert found.params == {k: v for k, v in counts.items() if k != 'total'}, row
+
+
+@pytest.mark.parametrize('name', ['options', 'strided', 'mixed'])
+def test_parameters_with_options_are_close(name):
+    file = golden.Golden(name)
+    config = configs.load([], file.meta['overrides'])
+    found = estimate.estimate(config, file.obs_space, file.act_space)
+    whole = sum(x.size for x in names.flatten(file.template.model).values())
+    assert sum(found.params.values()) == pytest.approx(whole, rel=0.02)
+
+
+def test_a_head_by_hand():
+    config = configs.load(['debug'], {'agent.conhead.layers': 2})
+    con = estimate.costs(config.agent, *IMAGES)['con']
+    feat, units = 8 + 2 * 4, 8
+    assert con.macs == feat * units + units * units + units
+    assert con.params == con.macs + units + units + 1 + 2 * units  # biases, scales of norms
+    assert con.values == 2 * units + 2 * units + 1
+
+
+def test_needs_rise_with_the_size_the_batch_and_the_dtype():
+    found = [estimate.estimate(configs.load([name]), *IMAGES) for name in estimate.SIZES]
+    for a, b in itertools.pairwise(found):
+        assert a.bytes < b.bytes
+        assert a.flops < b.flops
+    small, wide = (
+        estimate.estimate(configs.load(['size12m'], flags), *IMAGES)
+        for flags in ({'batch_size': 1}, {'jax.compute_dtype': 'float32'})
+    )
+    assert small.bytes < found[1].bytes < wide.bytes
+    assert small.flops * 16 == found[1].flops == wide.flops
+
+
+def test_a_block_on_top_keeps_the_rest():
+    config = configs.with_block(configs.load(['debug'], {'seed': 5}), 'size12m')
+    assert (config.agent.dyn.rssm.deter, config.agent.policy.units) == (2048, 256)
+    assert (config.seed, config.batch_size, config.agent.dyn.rssm.stoch) == (5, 8, 2)
+
+
+def describe(*blocks, free=64e9, rate=None, **flags):
+    text = estimate.describe(configs.load(blocks, flags), *IMAGES, free, rate)
+    assert len(text.splitlines()) <= 2
+    return text
+
+
+def test_on_a_fast_cpu_the_default_may_fit():
+    text = describe('size1m', rate=1e14)
+    assert '0.688M parameters' in text
+    assert text.splitlines()[0].endswith('s per update; 64.0 GB are free')
+    assert text.splitlines()[1].startswith('largest size block that fits: --configs size400m')
+
+
+@pytest.mark.parametrize(
+    ('rate', 'size'), [(1e11, 'size1m'), (1e12, 'size12m'), (6e12, 'size100m')]
+)
+def test_a_slow_cpu_gets_a_smaller_size(rate, size):
+    text = describe(rate=rate)
+    assert '166M parameters' in text
+    assert f'largest size block that fits: --configs {size} (' in text
+
+
+def test_a_cpu_without_optimisations_is_slower():
+    seconds = [
+        float(re.search(r'and (\S+) s per update;', describe('size1m', rate=1e11, **flags))[1])
+        for flags in ({}, {'jax.debug': True})
+    ]
+    assert seconds[1] > 5 * seconds[0]
+
+
+def test_on_a_very_slow_cpu_the_fastest_is_named():
+    assert 'fastest size block that fits: --configs size1m (' in describe(rate=1e8)
+
+
+def test_an_accelerator_hears_of_it_only_where_memory_is_short():
+    assert describe(free=None) == describe(free=80e9) == ''
+    text = describe(free=6e9)
+    assert 'per update' not in text
+    assert '6.0 GB are free: too little\nlargest size block that fits: --configs size' in text
+
+
+def test_where_nothing_fits_that_is_said():
+    text = describe(free=1e6)
+    assert text.splitlines()[1].startswith('no size block fits here')
+    assert '--batch_size' in text
+
+
+class Device:
+    """An accelerator with a given statement about its memory."""
+
+    platform = 'gpu'
+
+    def __init__(self, stats):
+        self.memory_stats = lambda: stats
+
+
+def test_free_memory_of_devices():
+    assert machine.free_memory(Device({'bytes_limit': 100, 'bytes_in_use': 30})) == 70
+    assert machine.free_memory(Device(None)) is None
+    assert machine.free_memory(jax.devices('cpu')[0]) > 1e6
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_the_rate_of_a_product_is_a_number(dtype):
+    rate = machine.matmul_rate(jax.devices('cpu')[0], dtype, repeats=1)
+    assert np.isfinite(rate)
+    assert rate > 0
+
+
+def test_vectors_alone():
+    spaces = {'vector': elements.Space(np.float32, 3), 'reward': elements.Space(np.float32)}
+    found = estimate.estimate(
+        configs.load(['debug'], {'agent.enc.simple.layers': 0}),
+        spaces,
+        {'action': elements.Space(bool)},
+    )
+    assert found.params['enc'] == 0
+    assert found.params['pol'] == 16 * 8 + 8 + 8 + 8 * 2 + 2
