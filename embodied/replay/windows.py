@@ -7,7 +7,7 @@ other ways get copies too; whoever sets the value of a step sets it in all of it
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -217,9 +217,9 @@ def join(stepids: Any) -> bytes:
     return b''.join(bytes(x) for x in stepids)
 
 
-def weigh(values: np.ndarray, maxfrac: float, mean: Callable = np.mean) -> np.ndarray:
+def weigh(values: np.ndarray, maxfrac: float) -> np.ndarray:
     """Return maxfrac * max + (1 - maxfrac) * mean of values (n, length); inf if one is."""
     greatest = values.max(-1)
     with np.errstate(invalid='ignore'):  # 0 * inf, where maxfrac is 0 or 1
-        weights = maxfrac * greatest + (1 - maxfrac) * mean(values, -1)
+        weights = maxfrac * greatest + (1 - maxfrac) * values.mean(-1)
     return np.where(np.isinf(greatest), np.inf, weights)
