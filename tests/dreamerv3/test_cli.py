@@ -215,3 +215,34 @@ def test_random_agent_plays_and_goes_on(tmp_path, capsys):
     assert len(scores) >= 2
     assert all(0 <= x['episode/score'] <= 100 for x in scores)
     assert scores[-1]['step'] > 150
+
+
+def test_a_run_that_goes_on_moves_later_lines_aside(tmp_path, capsys):
+    line = f'{RANDOM} --logdir {tmp_path} --configs debug --run.steps'
+    cli.main([*line.split(), '60'])
+    with open(tmp_path / 'metrics.jsonl', 'a') as file:  # as if killed after the last save
+        file.write('{"step": 64, "x": 1.0}\n{"step": 68, "x": 2.0}\n')
+    cli.main([*line.split(), '120'])
+    (side,) = tmp_path.glob('metrics-*.jsonl')
+    assert f'metrics.jsonl: 2 lines beyond step 60 moved to {side.name}' in (
+        capsys.readouterr().out
+    )
+    assert [json.loads(x)['step'] for x in side.read_text().splitlines()] == [64, 68]
+    steps = [
+        json.loads(x)['step'] for x in (tmp_path / 'metrics.jsonl').read_text().splitlines()
+    ]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 120
+
+
+def test_a_file_of_the_user_and_its_mistakes(tmp_path, capsys):
+    path = tmp_path / 'my.yaml'
+    path.write_text(f'task: dummy_disc\nlogdir: {tmp_path}/run\nrun.steps: 8\n')
+    cli.main([*RANDOM.split(), '--configs', 'debug', '--config', str(path)])
+    assert configs.load(files=[tmp_path / 'run' / 'config.yaml']).run.steps == 8
+    path.write_text('bacth_size: 3\n')
+    err = fails(f'--config {path}', capsys)
+    assert err == (
+        f'Error: In --config {path}: Unknown flag --bacth_size. Nearest: --batch_size. '
+        'See --help.\n'
+    )
