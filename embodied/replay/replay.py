@@ -74,6 +74,7 @@ class Replay:
         disk = storage == 'disk'
         self._storage = Storage(name, chunksize, directory, save_wait, self._lock, disk)
         self._streams: dict[Hashable, _Stream] = {}
+        self._loaded: dict[Hashable, tuple[Chunk, collections.deque[int], int]] = {}
         self._items = Ring()  # of positions; the i-th is item `first` + i
         self._first = 0
         self._online: collections.deque[int] | None = collections.deque() if online else None
@@ -197,7 +198,7 @@ class Replay:
         )
 
     def save(self) -> dict:
-        """Write what is new to the directory, if there is one, and return the sizes.
+        """Write what is new to the directory, if there is one, and return sizes and streams.
 
         Chunks that grew are written. Those whose stored values alone changed are written too,
         up to 1 GiB per save, so that a large buffer is not written anew every time; the rest
@@ -205,19 +206,29 @@ class Replay:
         """
         self._storage.save()
         with self._lock:
-            return {'items': len(self._items), 'chunks': len(self._storage)}
+            streams = [[name, x.chunk.uuid, x.count] for name, x in self._streams.items()]
+            streams += [[name, x[0].uuid, x[2]] for name, x in self._loaded.items()]
+            sizes = {'items': len(self._items), 'chunks': len(self._storage)}
+            return {**sizes, 'streams': streams}
 
     def load(self, data: Any = None) -> None:
         """Take in what the directory holds and is not there yet; `data` comes from `save`.
 
         The newest items are kept up to the capacity, where a chunk is as old as its first
-        step. Workers begin new streams. Files that cannot be used are skipped with one warning
-        that names them.
+        step. Workers in `data` go on where their streams end, others begin new ones. Files
+        that cannot be used are skipped with one warning that names them.
         """
         room = None if self.capacity is None else self.capacity - len(self)
-        for chunk, skip in self._storage.load(self.length, room, self._convert):
+        chunks = self._storage.load(self.length, room, self._convert)
+        for chunk, skip in chunks:
             with self._lock:
                 self._adopt(chunk, skip)
+        before = {x.successor.uuid: x for x, _ in chunks if x.successor is not None}
+        last = {x.uuid: x for x, _ in chunks}
+        for worker, uuid, count in (data or {}).get('streams', ()):
+            if uuid in last:
+                with self._lock:
+                    self._continue(worker, last[uuid], before, count)
 
     # What follows is called under _lock.
 
@@ -225,7 +236,10 @@ class Replay:
         """Return a worker's stream, whose chunk has room."""
         stream = self._streams.get(worker)
         if stream is None:
-            stream = self._streams[worker] = _Stream(self._storage.allocate(None))
+            chunk, begins, count = self._loaded.pop(worker, (None, (), 0))
+            stream = self._streams[worker] = _Stream(self._storage.allocate(chunk))
+            stream.begins.extend(begins)
+            stream.count = count
         if stream.chunk.length == stream.chunk.size:
             stream.chunk = self._storage.allocate(stream.chunk)
         return stream
@@ -246,6 +260,22 @@ class Replay:
         chunk.refs = len(begins)
         for index in begins:
             self._insert(chunk.position(index))
+
+    def _continue(
+        self, worker: Hashable, chunk: Chunk, before: Mapping[bytes, Chunk], count: int
+    ) -> None:
+        """Keep the end of a loaded stream for its worker; its last steps may begin items."""
+        while chunk.successor is not None:  # what came after the save was saved as well
+            chunk = chunk.successor
+        begins: collections.deque[int] = collections.deque()
+        part: Chunk | None = chunk
+        while part is not None and len(begins) < self.length - 1:
+            first = max(0, part.length + len(begins) - self.length + 1)
+            part.refs += part.length - first
+            begins.extendleft(part.position(i) for i in reversed(range(first, part.length)))
+            part = before.get(part.uuid)
+        chunk.open = True
+        self._loaded[worker] = chunk, begins, count
 
     def _insert(self, position: int) -> None:
         """Make an item of a position, after the oldest has made room."""

@@ -231,7 +231,11 @@ class Storage:
             chunk.grown = after is not None and not after.file
         chunk.updated = False  # before it is copied: what changes meanwhile is written again
         arrays = self._copy(chunk, name.length)
-        files.write(directory, name, arrays, self._sync)
+        try:
+            files.write(directory, name, arrays, self._sync)
+        except OSError:  # the disk is full; a later save may find room
+            chunk.grown = True
+            raise
         chunk.written = next(self._writes)
         with self._lock:
             if chunk.file != str(name):

@@ -67,10 +67,11 @@ class Learner:
         if self.ready:
             return f'{text}\ntraining starts at once: the replay holds {items:,} items'
         # The first item of each worker needs a whole sequence, later ones a step each.
-        steps = self._args.envs * (self._replay.length - 1) + self.minimum - items
+        steps = self._args.envs * (self._replay.length - 1) + self.minimum
+        after = f' after {steps:,} env steps,' if not items else ''
         return (
-            f'{text}\ntraining starts after {steps:,} env steps, when the replay holds '
-            f'{self.minimum:,} items (now {items:,})'
+            f'{text}\ntraining starts{after} when the replay holds {self.minimum:,} items '
+            f'(now {items:,})'
         )
 
     def _update(self, step: int) -> None:

@@ -229,7 +229,7 @@ def test_latents_of_another_dtype_are_converted_in_their_files(tmp_path: pathlib
 def test_saving_can_wait_for_the_disk(tmp_path: pathlib.Path):
     replay = make(tmp_path, save_wait=True)
     fill(replay, 12)
-    assert replay.save() == {'items': 10, 'chunks': 3}
+    assert replay.save().items() >= {'items': 10, 'chunks': 3}.items()
     assert starts(load(tmp_path).sample(1))
 
 
