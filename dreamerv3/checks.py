@@ -228,8 +228,8 @@ def _check_replay(config: elements.Config) -> None:
         raise UserError(f'--replay.fracs must be shares that sum to 1; found {shares}.')
     if fracs['uniform'] < 1 and config.jax.compute_dtype == 'float16':
         raise UserError(
-            f'--replay.fracs.uniform {fracs["uniform"]:g} needs --jax.compute_dtype bfloat16 or '
-            'float32: in float16 losses overflow now and then, and are no priorities.'
+            f'--replay.fracs.uniform {fracs["uniform"]:g} needs --jax.compute_dtype bfloat16 '
+            'or float32: in float16 losses overflow now and then, and are no priorities.'
         )
     if config.replay.prio.maxfrac > 1:
         raise UserError(
