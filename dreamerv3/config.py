@@ -33,7 +33,23 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> ele
     names, files, flags = parse_flags(argv)
     if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':
         flags['replica'] = [index]
+    if not names and not files and (found := _evaluated(flags)):
+        print(f'Config from {found}: eval_only without --configs or --config plays as trained')
+        files, flags = [found], {'logdir': blocks()['defaults']['logdir'], **flags}
     return finish(load(names, flags, files))
+
+
+def _evaluated(flags: Mapping[str, Any]) -> str | None:
+    """The config.yaml of the run whose agent is to be evaluated, if that run lies there."""
+    source = flags.get('run.from_checkpoint', [])
+    if flags.get('script') != ['eval_only'] or len(source) != 1:
+        return None
+    folder = pathlib.Path(source[0]).expanduser().absolute()
+    runs = [x for x in folder.parents if x / 'ckpt' in (folder, *folder.parents)]
+    for run in (folder, *runs):
+        if (run / 'config.yaml').is_file():
+            return str(run / 'config.yaml')
+    return None
 
 
 def finish(config: elements.Config) -> elements.Config:

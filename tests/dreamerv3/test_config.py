@@ -237,6 +237,29 @@ def test_a_saved_config_is_such_a_file(tmp_path):
     assert configs.load(files=[path]) == first
 
 
+@pytest.mark.parametrize('place', ['', 'ckpt', 'ckpt/stamp', 'ckpt/agent/stamp'])
+def test_eval_only_alone_takes_the_config_of_the_run(place, tmp_path, capsys):
+    run = tmp_path / 'run'
+    (run / place).mkdir(parents=True)
+    (tmp_path / 'config.yaml').write_text('seed: 9')  # of nothing that is asked for
+    configs.save(configs.load(['size1m'], {'logdir': str(run), 'seed': 3}))
+    line = f'--script eval_only --run.from_checkpoint {run / place}'
+    config = resolve(f'{line} --batch_size 2')
+    assert (config.seed, config.agent.policy.units, config.batch_size) == (3, 64, 2)
+    assert config.script == 'eval_only'
+    assert not config.logdir.startswith(str(tmp_path))
+    assert f'Config from {run}/config.yaml' in capsys.readouterr().out
+    assert resolve(f'{line} --configs size12m').seed == 0
+    assert resolve(line.replace('--script eval_only', '--script train')).seed == 0
+
+
+def test_eval_only_of_a_checkpoint_alone_takes_the_flags(tmp_path):
+    (tmp_path / 'copy').mkdir()
+    (tmp_path / 'config.yaml').write_text('seed: 9')
+    line = f'--script eval_only --run.from_checkpoint {tmp_path}/copy'
+    assert resolve(line).seed == 0
+
+
 BAD_FILES = {
     'batch_sizes: 3': ('--batch_sizes', '--batch_size'),
     'batch_size: many': ('--batch_size', 'many', 'whole number'),
