@@ -16,7 +16,7 @@ import embodied
 
 WORKERS = 2
 LENGTH = 4
-CAPACITY = 400
+CAPACITY = 2000  # more than the inserts of one process that no save has seen
 
 
 def make(folder: pathlib.Path, storage: str) -> embodied.Replay:

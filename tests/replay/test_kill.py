@@ -13,7 +13,7 @@ from tests.replay.test_replay import starts as begins
 
 ROOT = pathlib.Path(__file__).parents[2]
 ROUNDS = [5, pytest.param(30, marks=pytest.mark.torture)]
-RECENT = 50  # steps of each worker that the capacity surely holds
+RECENT = 50  # steps of each worker that the capacity holds, however late the last save is
 
 
 def run_and_kill(folder: pathlib.Path, storage: str, first: int, inserts: int) -> None:
