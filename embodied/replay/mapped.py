@@ -78,6 +78,10 @@ class MappedChunk(Chunk):
         self.grown = False
         self._map.successor[:] = np.frombuffer(successor.uuid, np.uint8)
 
+    def unlink(self) -> None:
+        """Take back the link to a chunk that got no step and goes."""
+        self._map.successor[:] = 0
+
     def sync(self) -> None:
         """Wait until the disk has what was written; nobody else waits, as with mmap.flush."""
         with open(self._path, 'r+b') as file:

@@ -51,6 +51,7 @@ class Reader:
         self._convert = convert
         self._maps = maps
         self._present: set[bytes] = set()
+        self._empty: set[bytes] = set()  # mapped chunks that will be removed
         self._stale: list[str] = []
         self._skipped: list[Skipped] = []
         self._linked: dict[bytes, files.Name] = {}  # successors that must be there, from whom
@@ -70,8 +71,12 @@ class Reader:
         for name in reversed(names):  # a successor is newer than its chunk
             if name.uuid in known:
                 continue
-            if room == 0 or (name.mapped and not name.length):
-                self._stale.append(str(name))  # older than the capacity reaches, or empty
+            if name.mapped and not name.length:  # the process ended before its first step
+                self._stale.append(str(name))
+                self._empty.add(name.uuid)
+                continue
+            if room == 0:
+                self._stale.append(str(name))  # older than the capacity reaches
                 continue
             try:
                 chunk = self._chunk(name)
@@ -108,7 +113,9 @@ class Reader:
         """Take a mapped file as it is, unless it must change or belongs into memory."""
         maps = self._maps or mapped.Maps(1)
         chunk = mapped.MappedChunk(self.directory / str(name), name.uuid, name.time, maps)
-        if name.successor != files.NOWHERE:
+        if name.successor in self._empty:
+            chunk.unlink()
+        elif name.successor != files.NOWHERE:
             self._linked[name.successor] = name
         stored = {k: v[: chunk.length] for k, v in chunk.arrays.items() if k != 'stepid'}
         arrays = self._converted(stored)

@@ -186,6 +186,7 @@ def test_a_chunk_without_steps_is_removed(tmp_path: pathlib.Path):
     assert all_starts(again) == [(0, 0), (0, 1), (0, 2)]
     again.save()
     assert len(files(tmp_path)) == 1
+    assert len(load(tmp_path)) == 3  # nothing is missing
 
 
 def test_a_full_disk_is_an_error_that_loses_no_step(tmp_path: pathlib.Path, monkeypatch):
