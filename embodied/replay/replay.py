@@ -198,7 +198,9 @@ class Replay:
         )
 
     def save(self) -> dict:
-        """Write what is new to the directory, if there is one, and return sizes and streams.
+        """Write what is new to the directory, if there is one, and return the rest.
+
+        That are sizes, where streams end, and the states of random generators.
 
         Chunks that grew are written. Those whose stored values alone changed are written too,
         up to 1 GiB per save, so that a large buffer is not written anew every time; the rest
@@ -209,7 +211,8 @@ class Replay:
             streams = [[name, x.chunk.uuid, x.count] for name, x in self._streams.items()]
             streams += [[name, x[0].uuid, x[2]] for name, x in self._loaded.items()]
             sizes = {'items': len(self._items), 'chunks': len(self._storage)}
-            return {**sizes, 'streams': streams}
+            rngs = [rng.bit_generator.state for rng in self._generators()]
+            return {**sizes, 'streams': streams, 'rngs': rngs}
 
     def load(self, data: Any = None) -> None:
         """Take in what the directory holds and is not there yet; `data` comes from `save`.
@@ -229,6 +232,8 @@ class Replay:
             if uuid in last:
                 with self._lock:
                     self._continue(worker, last[uuid], before, count)
+        with self._lock:
+            self._draw_on((data or {}).get('rngs', ()))
 
     # What follows is called under _lock.
 
@@ -260,6 +265,17 @@ class Replay:
         chunk.refs = len(begins)
         for index in begins:
             self._insert(chunk.position(index))
+
+    def _generators(self) -> list[np.random.Generator]:
+        return [*self._rngs.values(), *selectors.generators(self._selector)]
+
+    def _draw_on(self, states: Sequence[dict]) -> None:
+        """Let the generators go on, unless other ones were saved (another replay.fracs)."""
+        own = self._generators()
+        if len(own) == len(states):
+            for rng, state in zip(own, states, strict=True):
+                if state['bit_generator'] == rng.bit_generator.state['bit_generator']:
+                    rng.bit_generator.state = state
 
     def _continue(
         self, worker: Hashable, chunk: Chunk, before: Mapping[bytes, Chunk], count: int

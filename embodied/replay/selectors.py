@@ -186,6 +186,14 @@ def draw(selector: Any, count: int) -> list:
     return [selector() for _ in range(count)]
 
 
+def generators(selector: Any) -> list[np.random.Generator]:
+    """Return what a selector draws from, and the selectors it is made of, in a fixed order."""
+    own = [selector._rng] if hasattr(selector, '_rng') else []
+    return own + [
+        rng for part in getattr(selector, '_selectors', []) for rng in generators(part)
+    ]
+
+
 def make(
     fracs: Mapping[str, float], prio: Mapping[str, Any], recexp: float, seed: int = 0
 ) -> Uniform | Mixture:

@@ -1,4 +1,4 @@
-"""Runs of the real agent, tiny: extreme rewards, evaluation, and checkpoints that do not fit."""
+"""Runs of the real agent, tiny: extreme rewards, evaluation, checkpoints that do not fit."""
 
 import json
 import pathlib

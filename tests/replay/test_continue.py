@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import embodied
-from embodied.replay import files
+from embodied.core import serial
+from embodied.replay import files, selectors
 
 
 def make(path, length=4, chunksize=6, **kwargs):
@@ -96,6 +97,35 @@ def test_capacity_and_eviction_after_a_load(tmp_path):
     third = make(tmp_path, capacity=20)
     third.load()
     assert len(third) == 20
+
+
+@pytest.mark.parametrize('fracs', [(1, 0, 0), (0.4, 0.3, 0.3)])
+def test_draws_go_on(tmp_path, fracs):
+    """As if there had been no stop; also through the format of checkpoints."""
+
+    def new():
+        shares = dict(zip(('uniform', 'priority', 'recency'), fracs, strict=True))
+        prio = {'exponent': 0.8, 'maxfrac': 0.5, 'initial': 1.0, 'zero_on_sample': False}
+        return make(tmp_path, selector=selectors.make(shares, prio, 1.0, seed=3))
+
+    first = new()
+    add(first, range(40), workers=[0])
+    for mode in ('train', 'report', 'eval'):
+        first.sample(7, mode)
+    second = new()
+    second.load(serial.unpack(*serial.pack(first.save())))
+    for mode in ('train', 'report', 'eval'):
+        wanted = first.sample(9, mode)['x']
+        np.testing.assert_array_equal(second.sample(9, mode)['x'], wanted)
+
+
+def test_other_generators_than_saved_draw_anew(tmp_path):
+    first = make(tmp_path)
+    add(first, range(10))
+    data = first.save()
+    second = make(tmp_path, selector=selectors.Fifo())
+    second.load(data)
+    assert second.sample(1)['x'].shape == (1, 4)
 
 
 def test_a_save_that_failed_is_made_up_for(tmp_path, monkeypatch):

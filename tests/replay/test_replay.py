@@ -422,7 +422,7 @@ def test_counter_environments_come_back_unchanged(tmp_path: pathlib.Path):
 def test_save_writes_only_what_is_new(tmp_path: pathlib.Path):
     replay = embodied.Replay(length=2, directory=tmp_path, chunksize=4)
     fill(replay, 10)
-    assert replay.save() == {'items': 9, 'chunks': 3}
+    assert replay.save().items() >= {'items': 9, 'chunks': 3}.items()
     first = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert [name.split('-')[3] for name in sorted(first)] == ['4.npz', '4.npz', '2.npz']
     replay.save()

@@ -35,7 +35,7 @@ def test_items_come_back_across_chunks(tmp_path: pathlib.Path):
     items = saved(tmp_path, steps=23, workers=2)
     replay = load(tmp_path)
     assert sorted(all_starts(replay)) == sorted(items)
-    assert replay.save() == {'items': 42, 'chunks': 10, 'streams': []}
+    assert replay.save().items() >= {'items': 42, 'chunks': 10, 'streams': []}.items()
     data = replay.sample(50)
     np.testing.assert_array_equal(data['step'], data['step'][:, :1] + np.arange(3))
     assert (data['latent'] == data['step'][..., None] % 7).all()
@@ -175,7 +175,7 @@ def test_leftovers_of_an_ended_process_are_removed(tmp_path: pathlib.Path):
 def test_streams_too_short_for_an_item_are_left_alone(tmp_path: pathlib.Path):
     saved(tmp_path, steps=2)
     replay = load(tmp_path)
-    assert replay.save() == {'items': 0, 'chunks': 0, 'streams': []}
+    assert replay.save().items() >= {'items': 0, 'chunks': 0, 'streams': []}.items()
     assert len(chunk_files(tmp_path)) == 1
     assert all_starts(load(tmp_path, length=2)) == [(0, 0)]
 
