@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from embodied import UserError
 from embodied.jax import concat
 from embodied.jax.heads import Head
 from embodied.jax.normalize import Normalizer
@@ -32,6 +33,10 @@ from .rssm import RSSM, features
 f32 = jnp.float32
 sg = jax.lax.stop_gradient
 Carry = dict[str, Any]
+POLICIES = {
+    'policy_dist_disc': ('categorical',),
+    'policy_dist_cont': ('bounded_normal', 'normal_logstd'),
+}
 DTYPES = {'bfloat16': jnp.bfloat16, 'float32': jnp.float32, 'float16': jnp.float16}
 
 
@@ -89,6 +94,7 @@ class Dreamer:
         self.checks = ('token', 'deter', 'stoch', *sorted(self.act_space))
         scales = dict(config.loss_scales)
         rec = scales.pop('rec')
+        _check_keys(self.obs_space, self.act_space, {*self.ext_space, *scales})
         self.scales = {**dict.fromkeys([*vectors, *images], rec), **scales}
 
     def init(self, key: PRNGKeyArray) -> TrainState:
@@ -283,9 +289,9 @@ class Dreamer:
             return {k: self.scales[k] * term.mean() for k, term in aux[2].items()}
 
         _, pullback = jax.vjp(terms, trained)
-        norms = {}
-        for name in self.scales:
-            seed = {k: jnp.array(float(k == name)) for k in self.scales}
+        names, norms = jax.eval_shape(terms, trained).keys(), {}
+        for name in names:
+            seed = {k: jnp.array(float(k == name)) for k in names}
             norms[f'gradnorm/{name}'] = global_norm(pullback(seed)[0])
         return norms
 
@@ -320,7 +326,13 @@ class Dreamer:
         shared = {k: config.policy[k] for k in ('minstd', 'maxstd', 'outscale', 'unimix')}
         outputs = {}
         for name, space in self.act_space.items():
-            kind = config.policy_dist_disc if space.discrete else config.policy_dist_cont
+            flag = 'policy_dist_disc' if space.discrete else 'policy_dist_cont'
+            kind = config[flag]
+            if kind not in POLICIES[flag]:
+                raise UserError(
+                    f'--agent.{flag} {kind} does not give actions for {name!r}, expected '
+                    f'{" or ".join(POLICIES[flag])}'
+                )
             classes = concat.classes(space) if space.discrete else 0
             outputs[name] = dict(shape=space.shape, kind=kind, classes=classes, **shared)
         mlp = {k: config.policy[k] for k in ('layers', 'units', 'act', 'norm', 'winit')}
@@ -358,6 +370,16 @@ class Agent(Runtime):
             f'encoded and decoded: {keys}\n'
             f'actions: {", ".join(sorted(self.act_space))}\n'
             f'parameters: {sum(counts.values()):,} ({modules})'
+        )
+
+
+def _check_keys(obs_space, act_space, taken: set[str]) -> None:
+    """Refuse names that would hide each other in a batch or among the losses."""
+    clash = obs_space.keys() & (act_space.keys() | taken) | act_space.keys() & taken
+    if clash:
+        raise UserError(
+            f'The environment uses {sorted(clash)} for an observation or action, which is also '
+            'an action, a loss or an entry of the replay; rename it in the environment'
         )
 
 

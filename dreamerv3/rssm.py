@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from embodied import UserError
 from embodied.jax import concat
 from embodied.jax.distributions import OneHot
 from embodied.jax.nets import BlockLinear, Layer, Linear, dense
@@ -46,7 +47,7 @@ class RSSM(eqx.Module):
     ):  # fmt: skip
         self.act_space, self.sizes = dict(act_space), (deter, stoch, classes)
         if dynlayers < 1:
-            raise ValueError('dyn.rssm.dynlayers must be at least 1')
+            raise UserError(f'--agent.dyn.rssm.dynlayers is {dynlayers}, expected at least 1')
         self.blocks, self.unimix, self.dtype = blocks, unimix, dtype
         self.absolute, self.free_nats = absolute, free_nats
         keys = iter(jax.random.split(key, 6 + dynlayers + obslayers + imglayers))

@@ -1,4 +1,4 @@
-"""What every test needs before JAX is imported: a CPU with eight devices and a warm cache."""
+"""What every test needs before JAX is imported: a CPU with two devices and a warm cache."""
 
 import os
 import pathlib
@@ -8,14 +8,14 @@ import jaxtyping
 CACHE = pathlib.Path(__file__).parent.parent / '.cache' / 'jax'
 CHECKED = ['embodied.jax', 'dreamerv3.rssm', 'dreamerv3.losses', 'dreamerv3.openloop',
            'dreamerv3.encoder', 'dreamerv3.decoder', 'dreamerv3.latents']  # fmt: skip
-DEVICES = '--xla_force_host_platform_device_count=8'
+DEVICES = '--xla_force_host_platform_device_count=2'
 
 
 def pytest_configure() -> None:
     """Set the environment for this process and for those that tests start.
 
-    Virtual devices show mistakes in sharding that one hides; eight serve the `multicpu`
-    block. The compilation cache makes a second run of the tests much shorter.
+    Two virtual devices show mistakes in sharding that one hides. The compilation cache makes
+    a second run of the tests much shorter.
     """
     os.environ['JAX_PLATFORMS'] = 'cpu'
     if 'xla_force_host_platform_device_count' not in os.environ.get('XLA_FLAGS', ''):

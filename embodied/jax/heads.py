@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from embodied.core.errors import UserError
+
 from . import distributions as dists
 from .nets import MLP, Linear, symlog
 
@@ -21,7 +23,7 @@ KINDS = (*PLAIN, 'binary', 'categorical', 'onehot', 'symexp_twohot', 'bounded_no
 class Output(eqx.Module):
     """Output layer for an event of `shape`, with `classes` where the kind is discrete.
 
-    Raises ValueError for an unknown kind.
+    Raises UserError for an unknown kind.
     """
 
     linears: dict[str, Linear]
@@ -37,7 +39,7 @@ class Output(eqx.Module):
         outscale=1.0, winit='trunc_normal_in',
     ):  # fmt: skip
         if kind not in KINDS:
-            raise ValueError(f'Unknown output {kind!r}, expected one of {", ".join(KINDS)}')
+            raise UserError(f'Unknown output {kind!r}, expected one of {", ".join(KINDS)}')
         self.kind, self.shape, self.unimix = kind, tuple(shape), unimix
         self.minstd, self.maxstd = minstd, maxstd
         sizes = {

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from embodied.core.errors import UserError
+
 f32 = jnp.float32
 
 
@@ -35,7 +37,7 @@ def along(param: Float[Array, 'units'], x: Array) -> Array:
 def activation(name: str) -> Callable[[Array], Array]:
     """Activation by name: none, mish, relu2, swiglu (halves the last axis), or any of jax.nn.
 
-    Raises ValueError for an unknown name.
+    Raises UserError for an unknown name.
     """
     own = {
         'none': lambda x: x,
@@ -45,7 +47,10 @@ def activation(name: str) -> Callable[[Array], Array]:
     }
     fn = own.get(name) or getattr(jax.nn, name, None)
     if fn is None:
-        raise ValueError(f'Unknown activation {name!r}, expected one of jax.nn or {list(own)}')
+        raise UserError(
+            f'Unknown activation {name!r} (a key named act), expected one of jax.nn or '
+            f'{", ".join(own)}'
+        )
     return fn
 
 
@@ -72,7 +77,10 @@ def init_kernel(
         r'(trunc_normal|normal|uniform|normed|zeros)(?:_(in|out|avg))?', winit
     )
     if not matched:
-        raise ValueError(f'Unknown initialiser {winit!r}')
+        raise UserError(
+            f'Unknown initialiser {winit!r} (a key named winit), expected zeros, or one of '
+            'trunc_normal, normal, uniform and normed with _in, _out or _avg'
+        )
     dist, mode = matched.groups()
     if dist == 'zeros' or outscale == 0:
         return jnp.zeros(shape, f32)
@@ -129,7 +137,10 @@ class BlockLinear(eqx.Module):
 
     def __init__(self, key, inp: int, units: int, blocks: int, *, winit='trunc_normal_in'):
         if inp % blocks or units % blocks:
-            raise ValueError(f'{blocks} blocks do not divide {inp} inputs and {units} units')
+            raise UserError(
+                f'{blocks} blocks do not divide {inp} inputs and {units} units; change '
+                '--agent.dyn.rssm.blocks or deter, or --agent.dec.simple.bspace'
+            )
         self.kernel = init_kernel(key, (blocks, inp // blocks, units // blocks), winit, 1.0)
         self.bias = jnp.zeros(units, f32)
 
@@ -254,7 +265,9 @@ class Norm(eqx.Module):
     def __init__(self, impl: str, units: int):
         matched = re.fullmatch(r'(rms|layer|none)(?:(\d+)em(\d+))?', impl)
         if not matched:
-            raise ValueError(f'Unknown norm {impl!r}, expected rms, layer or none')
+            raise UserError(
+                f'Unknown norm {impl!r} (a key named norm), expected rms, layer or none'
+            )
         self.impl, mantissa, exponent = matched.groups()
         self.eps = float(f'{mantissa}e-{exponent}') if mantissa else 1e-4
         self.scale = None if self.impl == 'none' else jnp.ones(units, f32)
@@ -281,6 +294,7 @@ class Layer(eqx.Module):
     act: str = eqx.field(static=True)
 
     def __init__(self, linear, norm: str, act: str):
+        activation(act)  # an unknown name shows here, not in the first step
         self.linear = linear
         self.norm = Norm(norm, linear.bias.shape[0])
         self.act = act

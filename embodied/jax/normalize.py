@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from embodied.core.errors import UserError
+
 f32 = jnp.float32
 IMPLS = {'none': (), 'meanstd': ('mean', 'sqrs'), 'perc': ('lo', 'hi')}
 
@@ -30,7 +32,7 @@ class Normalizer(eqx.Module):
 
     def __init__(self, impl, rate=0.01, limit=1e-8, perclo=5.0, perchi=95.0, debias=True):
         if impl not in IMPLS:
-            raise ValueError(f'Unknown normaliser {impl!r}, expected one of {", ".join(IMPLS)}')
+            raise UserError(f'Unknown normaliser {impl!r}, expected one of {", ".join(IMPLS)}')
         self.impl, self.rate, self.limit = impl, rate, limit
         self.perclo, self.perchi, self.debias = perclo, perchi, debias
         corr = ('corr',) if debias and impl != 'none' else ()

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from embodied.core.errors import UserError
+
 from . import names
 
 f32 = jnp.float32
@@ -90,14 +92,17 @@ def schedule(lr: float, kind: str, warmup: int, anneal: int) -> optax.Schedule:
     """
     span = anneal - warmup
     if kind != 'const' and span <= 0:
-        raise ValueError(f'schedule {kind} needs anneal > warmup, found {anneal} and {warmup}')
+        raise UserError(
+            f'Schedule {kind} needs anneal > warmup, found {anneal} and {warmup} '
+            '(--agent.opt.anneal, --agent.opt.warmup)'
+        )
     after = {
         'const': lambda: optax.constant_schedule(lr),
         'linear': lambda: optax.linear_schedule(lr, 0.1 * lr, span),
         'cosine': lambda: optax.cosine_decay_schedule(lr, span, 0.1),
     }
     if kind not in after:
-        raise ValueError(f'Unknown schedule {kind!r}, expected one of {", ".join(after)}')
+        raise UserError(f'Unknown schedule {kind!r}, expected one of {", ".join(after)}')
     if not warmup:
         return after[kind]()
     ramp = optax.linear_schedule(0.0, lr, warmup)
