@@ -142,23 +142,38 @@ def create(
     arrays: Arrays | None = None,
     successor: bytes = bytes(16),
 ) -> None:
-    """Write the file of an empty chunk, or of one that is filled with `arrays`.
+    """Write the file of an empty chunk, or of one that is filled with `arrays`, aside first.
 
-    Raises OSError where the disk is full.
+    Raises OSError where the disk is full, and leaves nothing behind.
     """
+    aside = path.with_suffix('.tmp')
+    write(aside, spec, size, arrays, successor)
+    os.replace(aside, path)
+
+
+def write(
+    path: pathlib.Path,
+    spec: Spec,
+    size: int,
+    arrays: Arrays | None = None,
+    successor: bytes = bytes(16),
+) -> None:
+    """Write a file as `create` does, but to its place at once."""
     keys = [[key, dtype.str, list(shape)] for key, (shape, dtype) in spec.items()]
     text = json.dumps({'size': size, 'keys': keys}).encode()
     offsets, total = _layout(spec, size, len(text))
     state = np.array([len(text), size if arrays else 0, 0], '<i8')
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix('.tmp')
-    with open(aside, 'wb') as file:
-        _reserve(file, total)
-        file.write(MAGIC + state.tobytes() + successor + text)
-        for key, array in (arrays or {}).items():
-            file.seek(offsets[list(spec).index(key)])
-            file.write(np.ascontiguousarray(array).data)
-    os.replace(aside, path)
+    try:
+        with open(path, 'wb') as file:
+            _reserve(file, total)
+            file.write(MAGIC + state.tobytes() + successor + text)
+            for key, array in (arrays or {}).items():
+                file.seek(offsets[list(spec).index(key)])
+                file.write(np.ascontiguousarray(array).data)
+    except OSError:  # what was reserved would keep the disk full
+        path.unlink(missing_ok=True)
+        raise
 
 
 def read_header(path: pathlib.Path) -> Header:

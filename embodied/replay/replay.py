@@ -90,6 +90,8 @@ class Replay:
         All steps have the same keys, shapes and dtypes, or a UserError says which differs.
         """
         step = _stored(step)
+        if self._storage.disk:
+            self._make_room(step, (), [worker])
         with self._lock:
             self._storage.check(step)
             stream = self._stream(worker)
@@ -112,6 +114,8 @@ class Replay:
             for row, worker in enumerate(workers):
                 self.add({key: value[row] for key, value in steps.items()}, worker)
             return
+        if self._storage.disk:
+            self._make_room(steps, (count,), workers)
         with self._lock:
             self._storage.check(steps, (count,))
             # All get room before any takes it: a full disk leaves no step half written.
@@ -235,14 +239,26 @@ class Replay:
         with self._lock:
             self._draw_on((data or {}).get('rngs', ()))
 
+    def _make_room(
+        self, steps: Mapping[str, np.ndarray], lead: tuple, workers: Sequence[Hashable]
+    ) -> None:
+        """Make the files that workers need for one more step, while sampling goes on."""
+        with self._lock:
+            self._storage.check(steps, lead)
+            streams = [self._streams.get(worker) for worker in workers]
+            full = sum(x is None or x.chunk.length == x.chunk.size for x in streams)
+        if full:
+            self._storage.prepare(full)
+
     # What follows is called under _lock.
 
     def _stream(self, worker: Hashable) -> '_Stream':
         """Return a worker's stream, whose chunk has room."""
         stream = self._streams.get(worker)
         if stream is None:
-            chunk, begins, count = self._loaded.pop(worker, (None, (), 0))
+            chunk, begins, count = self._loaded.get(worker, (None, (), 0))
             stream = self._streams[worker] = _Stream(self._storage.allocate(chunk))
+            self._loaded.pop(worker, None)  # not before: there may be no room
             stream.begins.extend(begins)
             stream.count = count
         if stream.chunk.length == stream.chunk.size:

@@ -16,6 +16,7 @@ import numpy as np
 from ..core.errors import UserError
 from . import files, mapped, restore, windows
 from .chunk import Arrays, Chunk, MemoryChunk, Span, Spec, gather
+from .spares import Spares
 
 REFRESH_BYTES = 2**30  # of files that one save writes again only because values changed
 COPY_BYTES = 2**22  # that a save copies at a time, while sampling waits
@@ -44,6 +45,9 @@ class Storage:
         self._sync = sync
         self.disk = disk
         self._maps = mapped.Maps() if disk else None
+        self._spares: Spares | None = None
+        if disk and self.directory is not None:
+            self._spares = Spares(name, self.directory, chunksize)
         self._lock = lock
         self._values = threading.Lock()
         self._saving = threading.Lock()
@@ -83,15 +87,20 @@ class Storage:
                     f'new replay.'
                 )
 
+    def prepare(self, count: int) -> None:
+        """Make what the next `count` chunks need of the disk; see `Spares`. Without `lock`."""
+        if self._spares is not None:
+            self._spares.prepare(self.spec, count)
+
     def allocate(self, before: Chunk | None) -> Chunk:
         """Return a new open chunk, in which the worker of the chunk `before` goes on."""
         ident, time = uuid.uuid4().bytes, files.timestamp()
         chunk: Chunk
-        if self._maps is None or self.directory is None:
+        if self._maps is None or self._spares is None or self.directory is None:
             chunk = MemoryChunk.allocate(self.spec, self._chunksize, ident, time)
         else:
             path = self.directory / str(files.Name(time, ident, files.NOWHERE, 0, True))
-            mapped.create(path, self.spec, self._chunksize)
+            self._spares.place(path, self.spec)
             chunk = mapped.MappedChunk(path, ident, time, self._maps)
         chunk.open = True
         self.register(chunk)
@@ -179,7 +188,9 @@ class Storage:
             with self._lock:
                 known, spec = set(self._by_uuid), self.spec
             reader = restore.Reader(self.directory, spec, convert, self._maps)
-            found = reader.read(length, room, known)
+            # Files of other formats become mapped ones.
+            with self._spares.checked() if self._spares else contextlib.nullcontext():
+                found = reader.read(length, room, known)
             with self._lock:
                 self._garbage += found.stale
         restore.warn(self.directory, found.skipped)

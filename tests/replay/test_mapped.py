@@ -1,5 +1,6 @@
 """Chunks in mapped files: what survives without a save, and what damage does."""
 
+import contextlib
 import errno
 import json
 import pathlib
@@ -192,21 +193,95 @@ def test_a_chunk_without_steps_is_removed(tmp_path: pathlib.Path):
 def test_a_full_disk_is_an_error_that_loses_no_step(tmp_path: pathlib.Path, monkeypatch):
     replay = make(tmp_path)
     fill(replay, 5, workers=2)
-
-    def full(file, size: int) -> None:
-        raise OSError(errno.ENOSPC, 'No space left on device')
-
-    batch = {key: np.stack([step(5, w)[key] for w in range(2)]) for key in step(5)}
-    with monkeypatch.context() as patch:
-        patch.setattr(mapped, '_reserve', full)
-        with pytest.raises(OSError, match='No space'):
+    batch = batch_of(5, workers=2)
+    for room in (0, 1):  # files; each step of the batch needs one
+        with full_disk(monkeypatch, room), pytest.raises(embodied.UserError) as caught:
             replay.add_batch(batch, [0, 1])
-        with pytest.raises(OSError, match='No space'):
-            replay.add(step(5))
+        assert 'replay.storage' in str(caught.value)
+        assert str(tmp_path) in str(caught.value)
+        assert 'No space' in str(caught.value)
+        assert len(list(tmp_path.iterdir())) == 2  # what was made is given back
+    with full_disk(monkeypatch, 0), pytest.raises(embodied.UserError, match='room'):
+        replay.add(step(5))
     assert len(replay) == 6
+    replay.sample(2)
+    replay.save()
     replay.add_batch(batch, [0, 1])
     assert sorted(all_starts(replay)) == [(w, n) for w in range(2) for n in range(4)]
     assert sorted(all_starts(load(tmp_path))) == sorted(all_starts(replay))
+
+
+def batch_of(number: int, workers: int) -> dict:
+    return {key: np.stack([step(number, w)[key] for w in range(workers)]) for key in step(0)}
+
+
+@contextlib.contextmanager
+def full_disk(monkeypatch, room: int):
+    """Let the disk have room for so many more files."""
+    left = [None] * room
+
+    def reserve(file, size: int) -> None:
+        if not left:
+            raise OSError(errno.ENOSPC, 'No space left on device')
+        left.pop()
+        file.truncate(size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped, '_reserve', reserve)
+        yield
+
+
+def test_a_loaded_stream_outlives_a_full_disk(tmp_path: pathlib.Path, monkeypatch):
+    replay = make(tmp_path)
+    fill(replay, 7)
+    data = replay.save()
+    replay = make(tmp_path)
+    replay.load(data)
+    with full_disk(monkeypatch, 0), pytest.raises(embodied.UserError, match='room'):
+        replay.add(step(7))
+    replay.add(step(7))
+    assert all_starts(replay) == [(0, n) for n in range(6)]
+
+
+def test_a_full_disk_while_files_are_converted(tmp_path: pathlib.Path, monkeypatch):
+    replay = make(tmp_path, storage='ram')
+    fill(replay, 7)
+    replay.save()
+    with full_disk(monkeypatch, 1), pytest.raises(embodied.UserError, match='room'):
+        load(tmp_path)
+    assert all_starts(load(tmp_path)) == [(0, n) for n in range(5)]
+
+
+def test_room_for_files_is_made_while_sampling_goes_on(tmp_path: pathlib.Path, monkeypatch):
+    replay, locked = make(tmp_path), []
+    reserve = mapped._reserve
+
+    def spy(file, size: int) -> None:
+        locked.append(replay._lock.locked())
+        reserve(file, size)
+
+    monkeypatch.setattr(mapped, '_reserve', spy)
+    for number in range(8):
+        replay.add_batch(batch_of(number, workers=3), range(3))
+    for number in range(8, 12):
+        replay.add(step(number, 1), 1)
+    assert locked == [False] * (2 * 3 + 1)
+    assert len(list(tmp_path.iterdir())) == replay.stats()['chunks'] == len(locked)
+    again = make(tmp_path)
+    again.load(replay.save())
+    again.add(step(8, 0))
+    assert not any(locked)
+    assert (0, 6) in all_starts(again)
+
+
+def test_a_spare_file_may_be_tidied_up(tmp_path: pathlib.Path):
+    replay = make(tmp_path)
+    fill(replay, 5)
+    replay._storage.prepare(1)
+    (spare,) = files(tmp_path, 'tmp')
+    spare.unlink()
+    fill(replay, 5, start=5)
+    assert all_starts(load(tmp_path)) == [(0, n) for n in range(8)]
 
 
 def test_latents_of_another_dtype_are_converted_in_their_files(tmp_path: pathlib.Path):
