@@ -58,18 +58,19 @@ def show(text: str) -> None:
 
 
 def start(config: elements.Config, make_env: Callable | None = None) -> None:
-    """Save the config, say what is about to happen, and hand the factories to the script.
+    """Say what is about to happen, and hand the factories to the script.
 
-    make_env(index) replaces the environments of the task.
+    The config is saved once the script has accepted it. make_env(index) replaces the
+    environments of the task.
     """
-    changed = resume.text(config)
-    configs.save(config)
-    print('\n'.join(filter(None, [usage.facts(config), changed])), flush=True)
+    print('\n'.join(filter(None, [usage.facts(config), resume.text(config)])), flush=True)
     try:
         run(config, make_env)
-    except Exception:
-        if config.errfile:
-            (pathlib.Path(config.logdir) / 'error').write_text(traceback.format_exc())
+    except Exception as e:
+        folder = pathlib.Path(config.logdir)
+        if config.errfile and (folder.exists() or not isinstance(e, embodied.UserError)):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / 'error').write_text(traceback.format_exc())
         raise
 
 
@@ -83,14 +84,15 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
     agent = lambda: factories.make_agent(config, env(0))
     replay, stream = bind(factories.make_replay), bind(factories.make_stream)
     logger, args = bind(factories.make_logger), factories.run_args(config)
+    ready = bind(configs.save)
     if config.script == 'train':
-        embodied.run.train(agent, replay, env, stream, logger, args)
+        embodied.run.train(agent, replay, env, stream, logger, args, ready)
     elif config.script == 'train_eval':
         replays = [replay, functools.partial(replay, 'replay_eval', 'eval')]
         others = lambda index: env(config.run.envs + index)
-        embodied.run.train_eval(agent, *replays, env, others, stream, logger, args)
+        embodied.run.train_eval(agent, *replays, env, others, stream, logger, args, ready)
     elif config.script == 'eval_only':
-        embodied.run.eval_only(agent, env, logger, args)
+        embodied.run.eval_only(agent, env, logger, args, ready)
 
 
 if __name__ == '__main__':

@@ -102,12 +102,13 @@ def read(path: str | pathlib.Path, names: Iterable[str] | None = None) -> dict[s
 def find(path: str | pathlib.Path) -> list[pathlib.Path]:
     """Return the checkpoint folders that `path` stands for, the one to use first.
 
-    path: a run folder, its `ckpt` folder (or `ckpt/agent`, for runs in several processes) or
-    a checkpoint itself. Raises UserError if there is none.
+    path: a run folder, its `ckpt` folder (or `ckpt/agent`, for runs in several processes),
+    the file `latest` in that, or a checkpoint itself. Raises UserError if there is none.
     """
     if not str(path):
         raise UserError('No checkpoint given; expected a run folder (run.from_checkpoint).')
     path = pathlib.Path(path).expanduser()
+    path = path.parent if path.name == 'latest' and path.is_file() else path
     if snapshot.manifest(path):
         return [path]
     places = (path, path / 'ckpt', path / 'ckpt' / 'agent', path / 'agent')

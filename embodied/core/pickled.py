@@ -30,11 +30,13 @@ _ALLOWED = {
 def find(path: str | pathlib.Path) -> pathlib.Path | None:
     """Return the folder with agent.pkl that `path` stands for, None if there is none.
 
-    path: a run folder, its ckpt or ckpt/agent folder, or a checkpoint itself.
+    path: a run folder, its ckpt or ckpt/agent folder, the file `latest` in that, or a
+    checkpoint itself.
     """
     if not str(path):
         return None
     path = pathlib.Path(path).expanduser()
+    path = path.parent if path.name == 'latest' and path.is_file() else path
     for place in (path, path / 'ckpt', path / 'ckpt' / 'agent', path / 'agent'):
         latest = place / 'latest'
         name = latest.read_text('utf8').strip() if latest.is_file() else '.'

@@ -35,16 +35,18 @@ class Scope:
                 'take scope out of logger.outputs.'
             ) from error
         kinds = scope.formats
-        self._writer = scope.Writer(
+        self._make_writer = lambda: scope.Writer(
             pathlib.Path(logdir),
             workers=0,
             formats=[kinds.Text(), kinds.Float(), kinds.Image(), kinds.Video(fps=fps)],
         )
+        self._writer = None  # it makes its folder at once, so it waits for the first metric
         self._columns: dict[tuple[str, str], str] = {}  # (metric, kind) -> name in scope
         _drop_cut_records(pathlib.Path(logdir) / 'scope')
 
     def write(self, summaries: list[Summary]) -> None:
         """Write every metric; the first error is raised after the last metric."""
+        self._writer = self._writer or self._make_writer()
         errors = []
         for step, name, value in summaries:
             kind, value = convert(value)

@@ -10,27 +10,36 @@ import numpy as np
 
 from .. import logging
 from ..core import clocks, signals
-from . import start
+from . import lock, start
 from .quota import Quota
 from .training import SLICE
 
 
 def eval_only(
-    make_agent: Callable, make_env: Callable, make_logger: Callable, args: Any
+    make_agent: Callable,
+    make_env: Callable,
+    make_logger: Callable,
+    args: Any,
+    ready: Callable[[], Any] | None = None,
 ) -> None:
     """Run the agent of run.from_checkpoint for run.steps env steps or run.episodes episodes.
 
     Loads the agent and nothing else, and prints mean, deviation and number of its scores.
-    SIGINT and SIGTERM end it early. Raises UserError if there is no checkpoint.
+    SIGINT and SIGTERM end it early. ready(): called before the first step, once nothing can
+    be refused any more. Raises UserError if there is no checkpoint, or if the logdir is that
+    of a training run, whose metrics this would replace.
     """
     start.find_agent(args)
-    with signals.Stop() as stop:
+    start.check_untrained(args)
+    with signals.Stop() as stop, lock.held(args.logdir):
         agent = make_agent()
         start.load_agent(agent, args)
         envs = min(args.envs, args.episodes or args.envs)
         with contextlib.closing(make_logger()) as logger:
-            logger.rewind(logger.step)  # lines of an earlier evaluation in this folder
             with contextlib.closing(start.make_driver(make_env, envs, args)) as driver:
+                if ready:
+                    ready()
+                logger.rewind(logger.step)  # lines of an earlier evaluation in this folder
                 stop.begin()
                 scores = loop(agent, driver, logger, args, stop)
             print(describe(scores, int(logger.step)), flush=True)

@@ -31,6 +31,16 @@ def check_replay(replay: Any, args: Any) -> None:
         )
 
 
+def check_untrained(args: Any) -> None:
+    """Raise UserError if the logdir holds the checkpoints of a run that trains."""
+    folder = pathlib.Path(args.logdir).expanduser()
+    if (folder / 'ckpt').exists():
+        raise UserError(
+            f'{folder} is the folder of a training run, whose metrics an evaluation would '
+            'replace; take another --logdir.'
+        )
+
+
 def inserter(replay: Any) -> Callable:
     """Return a callback for `Driver.on_batch` that inserts, and first says the size to come."""
     said = False

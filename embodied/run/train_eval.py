@@ -20,6 +20,7 @@ def train_eval(
     make_stream: Callable,
     make_logger: Callable,
     args: Any,
+    ready: Callable[[], Any] | None = None,
 ) -> None:
     """Train as `train` does, and every report_every seconds evaluate as well.
 
@@ -28,7 +29,14 @@ def train_eval(
     """
     make = functools.partial(Evaluation, make_replay_eval, make_env_eval, make_stream)
     training.run(
-        make_agent, make_replay_train, make_env_train, make_stream, make_logger, args, make
+        make_agent,
+        make_replay_train,
+        make_env_train,
+        make_stream,
+        make_logger,
+        args,
+        ready,
+        make,
     )
 
 

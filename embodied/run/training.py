@@ -12,7 +12,7 @@ from elements import timer
 
 from .. import logging
 from ..core import checkpoint, clocks, signals
-from . import start
+from . import lock, start
 from .learner import Learner
 from .saver import Saver
 
@@ -26,21 +26,29 @@ def run(
     make_stream: Callable,
     make_logger: Callable,
     args: Any,
+    ready: Callable[[], Any] | None = None,
     make_evaluation: Callable | None = None,
 ) -> None:
     """Train until run.steps env steps or run.duration seconds; go on where logdir/ckpt ends.
 
-    make_evaluation(agent, logger, args): what to do beside each report, see `Evaluation`.
+    ready(): called once nothing can be refused any more, and nothing of an earlier run has
+    been changed. make_evaluation(agent, logger, args): what to do beside each report, see
+    `Evaluation`.
     """
     start.check(args)
     cp = checkpoint.Checkpoint(pathlib.Path(args.logdir) / 'ckpt', args.keep)
     if args.from_checkpoint and not cp.exists():
         start.find_agent(args)  # a wrong path shows before anything compiles
 
-    with signals.Stop() as stop, contextlib.closing(make_logger()) as logger:
+    with (
+        signals.Stop() as stop,
+        lock.held(args.logdir),
+        contextlib.ExitStack() as stack,
+    ):
+        agent = make_agent()
+        logger = stack.enter_context(contextlib.closing(make_logger()))
         replay = make_replay()
         start.check_replay(replay, args)
-        agent = make_agent()
         step = logger.step
         learner = Learner(agent, replay, make_stream, args)
         cp.parts.update(step=step, agent=agent, replay=replay, ratio=learner.ratio)
@@ -48,18 +56,26 @@ def run(
         if evaluation:
             cp.parts['replay_eval'] = evaluation.replay
         restore(cp, learner, args)
-        logger.rewind(step)
         print(learner.describe(), flush=True)
         if step >= args.steps:
+            begin(logger, ready)
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
             return
         learner.prepare()
         driver = start.make_driver(make_env, args.envs, args)
         with contextlib.closing(driver), evaluation or contextlib.nullcontext():
+            begin(logger, ready)
             stop.begin()
             loop(agent, replay, driver, learner, logger, cp, args, stop, evaluation)
         if stop.requested:
             print(f'Stopped and saved at step {int(step):,}; the same command goes on.')
+
+
+def begin(logger: logging.Logger, ready: Callable[[], Any] | None) -> None:
+    """Change what an earlier run wrote, now that this one goes on."""
+    if ready:
+        ready()
+    logger.rewind(logger.step)
 
 
 def loop(

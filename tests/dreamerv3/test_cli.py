@@ -161,6 +161,38 @@ def test_refused_before_jax(line, words, capsys, tmp_path, monkeypatch):
     assert all(word in err for word in words), err
 
 
+@pytest.mark.parametrize(
+    ('line', 'words'),
+    [
+        ('--configs debug --task gym_CratPole-v1', ('gym_CratPole-v1',)),
+        ('--configs crafter debug --env.crafter.size 60 60', ('60x60',)),
+        ('--script eval_only', ('run.from_checkpoint',)),
+        ('--run.from_checkpoint .', ('No checkpoint in',)),
+    ],
+)
+def test_a_refused_start_leaves_no_folder(line, words, capsys, tmp_path):
+    err = fails(f'{line} --logdir {tmp_path}/new/run --errfile 1', capsys)
+    assert all(word in err for word in words), err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    'line',
+    [
+        '--task gym_CratPole-v1',
+        '--script eval_only',
+        '--script eval_only --run.from_checkpoint {run}',
+    ],
+)
+def test_a_refused_start_keeps_the_files_of_the_run(line, capsys, tmp_path):
+    flags = f'--configs debug {RANDOM} --logdir {tmp_path}'
+    cli.main([*flags.split(), '--task', 'dummy_disc', '--run.steps', '60'])
+    before = {x: x.read_bytes() for x in tmp_path.rglob('*') if x.is_file()}
+    line = line.format(run=tmp_path).replace('--script', '--random_agent 0 --script')
+    fails(f'{flags} {line} --run.steps 90', capsys)
+    assert {x: x.read_bytes() for x in tmp_path.rglob('*') if x.is_file()} == before
+
+
 def test_errors_of_the_run_are_short_too(capsys, tmp_path, monkeypatch):
     def refuse(*args):
         raise embodied.UserError('something to change')
@@ -195,14 +227,19 @@ def test_interrupt_is_one_line(capsys, tmp_path, monkeypatch):
 def test_scripts_get_factories_and_args(tmp_path, monkeypatch):
     calls = {}
     for name in ('train', 'eval_only'):
-        monkeypatch.setattr(embodied.run, name, lambda *a, name=name: calls.update({name: a}))
+        monkeypatch.setattr(
+            embodied.run, name, lambda *a, name=name, **k: calls.update({name: a})
+        )
     cli.main(['--logdir', str(tmp_path), '--seed', '3'])
     cli.main(['--logdir', str(tmp_path), '--script', 'eval_only'])
-    *factories, args = calls['train']
+    *factories, args, ready = calls['train']
     assert len(factories) == 5
     assert (args.seed, args.logdir) == (3, str(tmp_path))
     assert factories[2](0).obs_space.keys() >= {'image', 'reward'}
-    assert len(calls['eval_only']) == 4
+    assert len(calls['eval_only']) == 5
+    assert list(tmp_path.iterdir()) == []
+    ready()
+    assert configs.load(files=[tmp_path / 'config.yaml']).seed == 3
 
 
 def test_random_agent_plays_and_goes_on(tmp_path, capsys):

@@ -65,7 +65,7 @@ def test_no_episode(tmp_path, trained, capsys):
     assert 'No episode ended within 3 steps' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('place', ['', 'ckpt', 'ckpt/STAMP', 'copied alone'])
+@pytest.mark.parametrize('place', ['', 'ckpt', 'ckpt/latest', 'ckpt/STAMP', 'copied alone'])
 def test_the_agent_comes_from_the_checkpoint(tmp_path, trained, place):
     folder = checkpoint.find(trained)[0]
     source = trained / place.replace('STAMP', folder.name)
@@ -109,3 +109,11 @@ def test_envs_are_closed_after_an_error(tmp_path, trained):
     with pytest.raises(RuntimeError, match='the policy broke'):
         run.evaluate()
     assert [env.closed for env in run.envs] == [True, True]
+
+
+def test_the_folder_of_a_training_run_is_refused_untouched(trained):
+    before = sorted((x, x.stat().st_mtime_ns) for x in trained.rglob('*'))
+    run = Run(trained, make_env, Evaluated, from_checkpoint=str(trained))
+    with pytest.raises(UserError, match=r'folder of a training run.*--logdir'):
+        run.evaluate()
+    assert sorted((x, x.stat().st_mtime_ns) for x in trained.rglob('*')) == before

@@ -1,0 +1,59 @@
+"""One run per folder."""
+
+import subprocess
+import sys
+
+import pytest
+
+from embodied.core.errors import UserError
+from embodied.run import lock
+from tests.run.harness import Run
+
+
+def test_a_second_run_is_refused(tmp_path):
+    with lock.held(tmp_path), pytest.raises(UserError, match=f'{tmp_path}.*--logdir'):
+        Run(tmp_path).train()
+    assert list(tmp_path.iterdir()) == []
+    assert Run(tmp_path).train().step == 100
+
+
+def test_a_run_holds_its_folder(tmp_path):
+    class Second(Run):
+        def make_agent(self):
+            with pytest.raises(UserError, match='Another run'):
+                Run(tmp_path, steps=50).train()
+            return super().make_agent()
+
+    run = Second(tmp_path).train()
+    assert run.step == 100
+    assert not (tmp_path / '.lock').exists()
+
+
+def test_a_process_that_is_killed_lets_go(tmp_path):
+    code = (
+        'import os, signal\nfrom embodied.run import lock\n'
+        f'with lock.held({str(tmp_path)!r}): os.kill(os.getpid(), signal.SIGKILL)'
+    )
+    assert subprocess.run([sys.executable, '-c', code]).returncode == -9
+    assert (tmp_path / '.lock').exists()
+    with lock.held(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_folders_that_it_made_and_that_stay_empty_go(tmp_path):
+    with lock.held(tmp_path / 'a' / 'b'):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with lock.held(tmp_path / 'a' / 'b'):
+        (tmp_path / 'a' / 'file').touch()
+    assert [x.name for x in (tmp_path / 'a').iterdir()] == ['file']
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / 'file').touch()
+    with (
+        pytest.raises(UserError, match='Cannot write to --logdir'),
+        lock.held(tmp_path / 'file/x'),
+    ):
+        pass
