@@ -76,6 +76,11 @@ class Ratio:
         self._credit -= repeats
         return repeats
 
+    def give_back(self, repeats: int) -> None:
+        """Owe repeats again that a call returned and that were not done."""
+        if self.ratio > 0:
+            self._credit += repeats
+
     def save(self) -> dict[str, Any]:
         """Return the ratio, the step of the last call (None before it) and what is owed."""
         return {'ratio': str(self.ratio), 'last': self._last, 'credit': str(self._credit)}

@@ -45,6 +45,7 @@ class Driver:
         self._restarts = restarts
         self._restarted: list[float] = []  # times of the restarts within the last hour
         self._steps = 0  # of each environment
+        self.failed = False  # an environment ended it, and nothing of its last step was used
         self._envs: list[Any] = []
         found: list[tuple[Spaces, Spaces]] = []
         try:
@@ -130,6 +131,7 @@ class Driver:
                 self._send(worker)
             observations = [self._receive(worker) for worker in range(len(self))]
         except BaseException:
+            self.failed = True
             self.close()
             raise
         keys = observations[0].keys()

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from .. import logging
 from ..core import clocks, signals
 from . import lock, start
 from .quota import Quota
-from .training import SLICE
+from .training import SLICE, play
 
 
 def eval_only(
@@ -74,9 +73,10 @@ def loop(
 
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
-    while step < args.steps and not quota.full and not stop.requested:
-        steps = min(SLICE, math.ceil(args.steps - int(step)))
-        driver(functools.partial(agent.policy, mode='eval'), steps=steps)
+    policy = functools.partial(agent.policy, mode='eval')
+    over = lambda: quota.full or stop.requested
+    while step < args.steps and not over():
+        play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
         if log_due():
             logged = log()
     if logged != step:

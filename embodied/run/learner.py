@@ -1,7 +1,7 @@
 """The learning half of a run loop: which updates are due, and what goes through them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -45,16 +45,20 @@ class Learner:
         """Whether the replay holds what training starts with."""
         return len(self._replay) >= self.minimum
 
-    def __call__(self, step: int, ahead: int = 0) -> None:
+    def __call__(self, step: int, ahead: int = 0, over: Callable[[], bool] = bool) -> None:
         """Do the updates that are due at an env step.
 
         ahead: items that the replay holds of later steps, since all envs step together; they
-        do not count for the beginning. Raises FloatingPointError for a loss or parameter
-        that is not finite.
+        do not count for the beginning. over(): whether the run is to end; it is asked before
+        each update, and what is not done then stays due for the run that goes on. Raises
+        FloatingPointError for a loss or parameter that is not finite.
         """
         if len(self._replay) - ahead >= self.minimum:
-            for _ in range(self.ratio(step)):
+            due = self.ratio(step)
+            while due and not over():
                 self._update(step)
+                due -= 1
+            self.ratio.give_back(due)
 
     def report(self) -> dict[str, Any]:
         """Return the metrics of consec_report * report_batches batches, averaged."""

@@ -12,8 +12,9 @@ from ..core.errors import UserError
 class Saver:
     """Saves every run.save_every seconds, once after the first updates, and at the end.
 
-    Every run.keep_every env steps it also saves one that stays. A checkpoint that cannot be
-    written is reported; the previous one stays and the run goes on.
+    An error of the environments saves as well, if there is something to lose. Every
+    run.keep_every env steps it also saves one that stays. A checkpoint that cannot be written
+    is reported; the previous one stays and the run goes on.
     """
 
     def __init__(self, cp: checkpoint.Checkpoint, args: Any):
@@ -25,21 +26,26 @@ class Saver:
         self._permanent = False  # whether the next one is to stay
         self._first = bool(args.save_every) and not cp.exists()
         self._saved = None if self._first else self._seen
+        self._updates = self._learned = 0  # by the last save, and when it was last asked
 
-    def __call__(self, learned: bool) -> None:
-        """Save if it is time to; learned: whether there were updates."""
+    def __call__(self, updates: int) -> None:
+        """Save if it is time to; updates: how many there were in this process."""
+        self._learned = updates
         step, before = int(self._step), self._seen
         self._seen = step
         due = self._due()
         if step // self._every > before // self._every:
             self._permanent = due = True
-        if self._first and learned:
+        if self._first and updates:
             self._first, due = False, True
         if due:
-            try:
-                self._save()
-            except (OSError, snapshot.Damaged) as error:
-                print(f'Warning: no checkpoint at step {step:,}: {error}', flush=True)
+            self._try()
+
+    def rescue(self, updates: int) -> None:
+        """Save, if there were updates since the last save, what an error would lose."""
+        if updates > self._updates:
+            self._learned = updates
+            self._try()
 
     def finish(self) -> None:
         """Save the end of the run. Raises UserError if that cannot be written."""
@@ -53,7 +59,14 @@ class Saver:
                 f'An earlier one in {self._cp.directory} stays; make room and resume from it.'
             ) from error
 
+    def _try(self) -> None:
+        try:
+            self._save()
+        except (OSError, snapshot.Damaged) as error:
+            print(f'Warning: no checkpoint at step {int(self._step):,}: {error}', flush=True)
+
     def _save(self) -> None:
         with timer.section('save'):
             self._cp.save(self._permanent)
         self._saved, self._permanent = int(self._step), False
+        self._updates = self._learned

@@ -86,7 +86,7 @@ class Evaluation:
         policy = functools.partial(self._agent.policy, mode='eval')
         self._driver.reset(self._agent.init_policy)
         while not self._quota.full and not stop.requested:
-            self._driver(policy, steps=training.SLICE)
+            self._driver(policy, steps=1)
         self._logger.add(self._results.result(), prefix='eval')
         self._logger.add(self._episodes.stats(), prefix='eval')
 

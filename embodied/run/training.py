@@ -16,7 +16,7 @@ from . import lock, start
 from .learner import Learner
 from .saver import Saver
 
-SLICE = 10  # env steps between two looks at the clocks
+SLICE = 10  # env steps between two looks at whether to report, log or save
 
 
 def run(
@@ -100,13 +100,16 @@ def loop(
     logged = None  # step of the last log
     end = time.monotonic() + args.duration if args.duration else math.inf
 
+    def over():
+        return stop.requested or time.monotonic() >= end
+
     def on_step(transition, worker):
         step.increment()
         rate.add()
         if ended := episodes.add(transition, worker):
             logger.add(ended)
             logger.write()
-        learner(step, ahead=len(driver) - 1 - worker)
+        learner(step, ahead=len(driver) - 1 - worker, over=over)
 
     def log():
         logger.add(learner.metrics.result(), prefix='train')
@@ -122,10 +125,14 @@ def loop(
     driver.on_batch(start.inserter(replay))
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
-    while step < args.steps and time.monotonic() < end and not stop.requested:
-        with timer.section('driver'):
-            driver(policy, steps=min(SLICE, math.ceil(args.steps - int(step))))
-        if learner.ready and report_due():
+    while step < args.steps and not over():
+        try:
+            play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
+        except Exception:
+            if driver.failed:  # agent and replay are as they were after the last step
+                saver.rescue(learner.updates)
+            raise
+        if learner.ready and not over() and report_due():
             with timer.section('report'):
                 logger.add(learner.report(), prefix='report')
             if evaluate:
@@ -133,10 +140,19 @@ def loop(
                     evaluate(stop)
         if log_due():
             logged = log()
-        saver(learned=learner.updates > 0)
+        saver(learner.updates)
     if logged != step:
         log()
     saver.finish()
+
+
+def play(
+    driver: Any, policy: Callable, step: Any, until: float, over: Callable[[], bool]
+) -> None:
+    """Step all environments together until a step, or until the run is to end."""
+    with timer.section('driver'):
+        while step < until and not over():
+            driver(policy, steps=1)
 
 
 def restore(cp: checkpoint.Checkpoint, learner: Learner, args: Any) -> None:

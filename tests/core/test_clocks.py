@@ -141,3 +141,17 @@ def test_reset_starts_anew():
 def test_ratio_that_is_not_finite_is_refused(value):
     with pytest.raises(UserError, match=r'finite.*train_ratio'):
         clocks.Ratio(value)
+
+
+def test_repeats_that_were_not_done_stay_due():
+    ratio = clocks.Ratio(2.5)
+    assert ratio(0) == 0
+    assert ratio(4) == 10
+    ratio.give_back(7)
+    again = clocks.Ratio(2.5)
+    again.load(ratio.save())
+    assert [again(4), again(5)] == [7, 2]
+    for other in (clocks.Ratio(-1), clocks.Ratio(0)):
+        before = other(0)
+        other.give_back(before)
+        assert other(0) == before

@@ -3,12 +3,13 @@
 import functools
 import math
 import shutil
+import signal
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint
+from embodied.core import checkpoint, signals
 from embodied.core.errors import UserError
 from tests.doubles import CounterEnv
 from tests.run.harness import Agent, Run
@@ -85,6 +86,36 @@ def test_duration_ends_a_run(tmp_path):
     run = Run(tmp_path, steps=10**9, duration=1e-9).train()
     assert run.step < 10**9
     assert checkpoint.read(tmp_path, ['step']) == {'step': run.step}
+
+
+class Stopped(Agent):
+    """Asks the run to end in the middle of the updates of one step."""
+
+    at = 50
+
+    def train(self, carry, data):
+        if self.updates == self.at - 1:
+            signal.raise_signal(signal.SIGTERM)
+            while not self.run.stopped():
+                pass
+        return super().train(carry, data)
+
+
+@pytest.mark.parametrize('envs', [1, 3])
+def test_a_stop_waits_for_one_update_and_loses_none(tmp_path, monkeypatch, envs):
+    stops = []
+    enter = signals.Stop.__enter__
+    monkeypatch.setattr(
+        signals.Stop, '__enter__', lambda self: stops.append(self) or enter(self)
+    )
+    args = {'envs': envs, 'train_ratio': 160.0, 'steps': 60}  # 20 updates a step
+    whole = Run(tmp_path / 'whole', **args).train()
+    first = Run(tmp_path / 'parts', make_agent=Stopped, **args)
+    first.stopped = lambda: stops[-1].requested
+    first.train()
+    assert first.agent.updates == 50
+    second = Run(tmp_path / 'parts', **args).train()
+    assert second.agent.updates == whole.agent.updates
 
 
 def test_consecutive_chunks_reach_the_agent_in_order(tmp_path):
@@ -374,7 +405,22 @@ def test_an_error_surfaces_and_everything_is_closed(tmp_path):
         run.train()
     assert [env.closed for env in run.envs] == [True, True]
     assert run.lines('scores.jsonl')[-1]['step'] == 60
-    assert checkpoint.read(tmp_path, ['step'])['step'] == 20  # the last good one
+    saved = checkpoint.read(tmp_path)  # all up to the step that failed
+    assert (saved['step'], saved['agent']['updates']) == (70, run.agent.updates)
+    again = Run(tmp_path, envs=2).train()
+    assert (again.step, again.agent.trained_at[0]) == (100, 71)
+
+
+def test_an_error_of_the_agent_saves_nothing(tmp_path):
+    class Broken(Agent):
+        def train(self, carry, data):
+            if self.updates == 30:
+                raise RuntimeError('the agent broke')
+            return super().train(carry, data)
+
+    with pytest.raises(RuntimeError, match='the agent broke'):
+        Run(tmp_path, make_agent=Broken).train()
+    assert checkpoint.read(tmp_path, ['step'])['step'] == 20  # after the first updates
 
 
 def test_envs_in_processes_of_their_own(tmp_path):
