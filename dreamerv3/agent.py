@@ -172,6 +172,10 @@ class Dreamer:
         opt, model, _, aux, optmetrics = state.opt.update(lossfn, state.model)
         states, norms, terms, metrics = aux
         slowval = state.slowval.update(model.val)
+        if opt.scaling:  # an overflow changes nothing but the scale
+            old = (state.slowval, {k: getattr(state, k) for k in norms})
+            pick = lambda a, b: jnp.where(opt.step > state.opt.step, a, b)
+            slowval, norms = jax.tree.map(pick, (slowval, norms), old)
         state = TrainState(model, slowval, **norms, opt=opt)
         metrics |= {f'opt/{k}': v for k, v in optmetrics.items()}
         replay = {'stepid': data['stepid'][:, self.context :]}
@@ -249,7 +253,7 @@ class Dreamer:
             horizon=config.horizon, **config.imag_loss,
         )  # fmt: skip
         terms = {k: v.mean(1).reshape(batch, last) for k, v in terms.items()}
-        if config.repval_loss:
+        if config.repval_loss and last > 1:  # a return needs the step after
             feat = features(tail)
             feat = feat if config.repval_grad else sg(feat)
             flags = (
@@ -326,6 +330,11 @@ class Dreamer:
         shared = {k: config.policy[k] for k in ('minstd', 'maxstd', 'outscale', 'unimix')}
         outputs = {}
         for name, space in self.act_space.items():
+            if space.discrete and space.dtype != bool and np.any(space.low != 0):
+                raise UserError(
+                    f'Action {name!r} begins at {np.min(space.low)}, but discrete actions '
+                    'count from 0; shift them in the environment'
+                )
             flag = 'policy_dist_disc' if space.discrete else 'policy_dist_cont'
             kind = config[flag]
             if kind not in POLICIES[flag]:

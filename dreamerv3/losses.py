@@ -101,13 +101,7 @@ def imag_loss(
         'slowval': slowval.mean(), 'ret_min': ret_normed.min(), 'ret_max': ret_normed.max(),
         'ret_rate': (jnp.abs(ret_normed) >= 1).astype(f32).mean(),
     }  # fmt: skip
-    for key, dist in policy.items():
-        metrics[f'ent/{key}'] = ents[key].mean()
-        bounds = dist.entropy_bounds()
-        if bounds:
-            low, high = bounds
-            metrics[f'rand/{key}'] = (ents[key].mean() - low) / (high - low)
-    return losses, ret, norms, metrics
+    return losses, ret, norms, metrics | _entropy_metrics(policy, ents)
 
 
 def repl_loss(
@@ -126,6 +120,17 @@ def repl_loss(
         valnorm = valnorm.update(ret)
     loss, _ = _value_loss(value, slowvalue, ret, valnorm, slowreg)
     return weight[:, :-1] * loss, valnorm
+
+
+def _entropy_metrics(policy, ents) -> dict[str, Array]:
+    """Entropy of each action, and how far it is from the least to the greatest possible."""
+    metrics = {}
+    for key, dist in policy.items():
+        metrics[f'ent/{key}'] = ents[key].mean()
+        if bounds := dist.entropy_bounds():
+            low, high = bounds
+            metrics[f'rand/{key}'] = (ents[key].mean() - low) / (high - low)
+    return metrics
 
 
 def _value_loss(value, slowvalue, ret, valnorm, slowreg) -> tuple[Array, Array]:

@@ -77,7 +77,10 @@ class Agent:
         raise NotImplementedError('Agent.train')
 
     def report(self, carry: Any, data: Step) -> tuple[Any, dict]:
-        """Return (carry, metrics) for sequences (batch, time, …), and change nothing."""
+        """Return (carry, metrics) for sequences (batch, time, …), and change nothing.
+
+        Batches come from a replay as they are, not through `stream`.
+        """
         raise NotImplementedError('Agent.report')
 
     def stream(self, stream: 'Stream') -> 'Stream':

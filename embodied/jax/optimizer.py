@@ -19,6 +19,7 @@ from embodied.core.errors import UserError
 from . import names
 
 f32 = jnp.float32
+LEAST_SCALE = 1e-4
 
 
 def clip_by_agc(clip: float, pmin: float = 1e-3) -> optax.GradientTransformation:
@@ -86,7 +87,7 @@ def scale_by_momentum(beta: float, nesterov: bool = False) -> optax.GradientTran
     return optax.GradientTransformation(init, update)
 
 
-def schedule(lr: float, kind: str, warmup: int, anneal: int) -> optax.Schedule:
+def learning_rate(lr: float, kind: str, warmup: int, anneal: int) -> optax.Schedule:
     """Learning rate: linear from 0 over `warmup` steps, then const, or linear or cosine
     to a tenth over the next anneal - warmup steps.
     """
@@ -124,7 +125,7 @@ class LossScale(eqx.Module):
         grow = finite & (self.good >= 999)
         scale = jnp.where(finite, jnp.where(grow, 2 * self.scale, self.scale), self.scale / 2)
         good = jnp.where(finite & ~grow, self.good + 1, 0)
-        scale = jnp.clip(scale, 1e-4, 1e5)
+        scale = jnp.clip(scale, LEAST_SCALE, 1e5)
         return eqx.tree_at(lambda s: (s.scale, s.good), self, (scale, good))
 
 
@@ -151,7 +152,7 @@ class Optimizer(eqx.Module):
             decayed = [bool(re.search(wdregex, name)) for name in names.flatten(params)]
             mask = jax.tree.unflatten(jax.tree.structure(params), decayed)
             parts.append(('wd', optax.add_decayed_weights(wd, mask)))
-        rate = _schedule(lr, schedule, warmup, anneal)
+        rate = learning_rate(lr, schedule, warmup, anneal)
         parts.append(('lr', optax.scale_by_learning_rate(rate)))
         self.transform = optax.named_chain(*parts)
         self.state = self.transform.init(params)
@@ -179,7 +180,9 @@ class Optimizer(eqx.Module):
             keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
             moved, state, step = keep((moved, state, step), (params, self.state, self.step))
             scaling = self.scaling.update(finite)
-            metrics = {'grad_scale': scaling.scale, 'grad_overflow': (~finite).astype(f32)}
+            # What overflows even at the least scale is no matter of scale any more.
+            overflow = ~finite & (scale > 1.01 * LEAST_SCALE)
+            metrics = {'grad_scale': scaling.scale, 'grad_overflow': overflow.astype(f32)}
         opt = eqx.tree_at(
             lambda o: (o.step, o.state, o.scaling), self, (step, state, scaling),
             is_leaf=lambda x: x is None,
@@ -194,9 +197,6 @@ class Optimizer(eqx.Module):
             'param_count': jnp.array(sum(x.size for x in jax.tree.leaves(params)), f32),
         }
         return opt, moved, loss, aux, metrics
-
-
-_schedule = schedule
 
 
 def global_norm(tree: Any) -> Array:

@@ -52,7 +52,7 @@ class Runtime(Agent):
                 f'--batch_size {config.batch_size} does not divide over {ways} devices '
                 '(--jax.train_devices, --jax.train_mesh)'
             )
-        self.counters = {'updates': 0, 'batches': 0, 'actions': 0}
+        self.counters = {'updates': 0, 'batches': 0, 'actions': 0, 'evals': 0}
         self.lock = threading.Lock()  # counters and the parameters of the policy
         self.learning = threading.RLock()  # the training state, which an update gives away
         init = lambda: model.init(jax.random.key(config.seed))
@@ -61,7 +61,8 @@ class Runtime(Agent):
         flat_init = jax.jit(
             lambda: names.flatten(init()), out_shardings=sharding.replicated(self.train_mesh)
         )
-        self.state: Flat = self._compile(flat_init)()
+        with explained():
+            self.state: Flat = self._compile(flat_init)()
         self.view_names = tuple(names.flatten(self.view_template))
         self._compiled: dict[tuple, Any] = {}
         self._copy = jax.jit(
@@ -85,19 +86,21 @@ class Runtime(Agent):
     def policy(self, carry: Any, obs: dict, mode: str = 'train') -> tuple[Any, dict, dict]:
         """Act for a batch of observations. The mode changes nothing in the distribution.
 
+        Draws of evaluation have a count of their own, so that it changes nothing in training.
+
         Raises FloatingPointError naming the first output that is not finite.
         """
-        del mode
+        purpose, name = ('eval', 'evals') if mode == 'eval' else ('policy', 'actions')
         obs = {k: obs[k] for k in self.obs_space}
         batch = len(obs['is_first'])
         with self.lock:
-            count = self.counters['actions']
-            self.counters['actions'] += 1
+            count = self.counters[name]
+            self.counters[name] += 1
             view = self.view
         obs = jax.device_put(obs, sharding.batch_sharding(self.policy_mesh, batch))
         step = self._step('policy', batch)
         with explained():
-            carry, *rest = step(view, carry, obs, self._seeds(count, 'policy'))
+            carry, *rest = step(view, carry, obs, self._seeds(count, purpose))
             act, out, finite = jax.device_get(rest)
         if not finite.all():
             name = self.model.checks[int(np.argmin(finite))]
@@ -154,7 +157,8 @@ class Runtime(Agent):
         if missing:
             raise KeyError(f'A batch lacks {missing}; it holds {sorted(data)}')
         data = {k: data[k] for k in self.spaces}
-        return jax.device_put(data, sharding.split_batch(self.train_mesh))
+        with explained():
+            return jax.device_put(data, sharding.split_batch(self.train_mesh))
 
     # ---- checkpoints
 
@@ -185,7 +189,8 @@ class Runtime(Agent):
         with self.learning:
             self.state = {**own, **loaded}
             if regex is None:
-                self.counters = {k: int(v) for k, v in data['counters'].items()}
+                found = data['counters']  # the reference counts no evals
+                self.counters = {k: int(found.get(k, 0)) for k in self.counters}
             self._sync()
 
     def param_counts(self) -> dict[str, int]:
@@ -215,7 +220,8 @@ class Runtime(Agent):
         """The compiled policy, train or report for batches of this size; made once."""
         key = name, batch, length
         if key not in self._compiled:
-            self._compiled[key] = self._build(name, batch, length)
+            with explained():
+                self._compiled[key] = self._build(name, batch, length)
         return self._compiled[key]
 
     def _build(self, name: str, batch: int, length: int) -> Any:
@@ -252,7 +258,7 @@ class Runtime(Agent):
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
         """What the key of one call is made of: seed, purpose, number of the call."""
-        purposes = {'policy': 1, 'train': 2, 'report': 3}
+        purposes = {'policy': 1, 'train': 2, 'report': 3, 'eval': 4}
         return np.array([self.config.seed % 2**32, purposes[purpose], count], np.uint32)
 
     def _sync(self) -> None:

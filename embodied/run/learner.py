@@ -33,7 +33,8 @@ class Learner:
         self._replay = replay
         self._args = args
         self._train_stream = iter(agent.stream(make_stream(replay, 'train')))
-        self._report_stream = iter(agent.stream(make_stream(replay, 'report')))
+        # Without agent.stream, which may fetch ahead: a report is of what is there now.
+        self._report_stream = iter(make_stream(replay, 'report'))
         self._carry: Any = None
 
     def prepare(self) -> None:

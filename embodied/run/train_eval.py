@@ -57,7 +57,7 @@ class Evaluation:
         self._agent = agent
         self._logger = logger
         self._args = args
-        self._stream = iter(agent.stream(make_stream(self.replay, 'eval')))
+        self._stream = iter(make_stream(self.replay, 'eval'))
         self._envs = min(args.eval_envs, args.eval_eps)  # more would play for nothing
 
     def __enter__(self) -> 'Evaluation':

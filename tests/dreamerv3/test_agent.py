@@ -190,6 +190,53 @@ def test_report_can_be_turned_off():
     assert metrics == {}
 
 
+def test_an_overflow_changes_nothing_but_the_scale():
+    agent = make_agent(**{'jax.compute_dtype': 'float16'})
+    scale = 'opt/scaling/scale'
+    agent.state[scale] = jnp.full_like(agent.state[scale], 1e38)
+    before = agent.save()['params']
+    _, _, metrics = agent.train(agent.init_train(12), make_batch(agent))
+    after = agent.save()['params']
+    assert metrics['opt/grad_overflow'] == 1
+    changed = {k for k in before if (before[k] != after[k]).any()}
+    assert changed == {scale}
+
+
+def test_evaluation_changes_nothing_in_the_draws_of_training(agent):
+    obs, counters = make_obs(3), dict(agent.counters)
+    first = agent.policy(agent.init_policy(3), obs, mode='train')[1]['action']
+    agent.counters.update(counters)
+    other = agent.policy(agent.init_policy(3), obs, mode='eval')[1]['action']
+    again = agent.policy(agent.init_policy(3), obs, mode='train')[1]['action']
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize('flags', [{'agent.imag_last': 1}, {'agent.imag_last': 99}])
+def test_any_number_of_starts_gives_finite_losses(flags):
+    agent = make_agent(**flags)
+    _, _, metrics = agent.train(agent.init_train(12), make_batch(agent))
+    assert all(np.isfinite(v).all() for v in metrics.values())
+    assert ('loss/repval' in metrics) == (flags['agent.imag_last'] > 1)
+
+
+def test_actions_that_do_not_count_from_zero_are_refused():
+    act = {'move': elements.Space(np.int32, (), 1, 4)}
+    with pytest.raises(embodied.UserError, match="'move' begins at 1"):
+        Agent(OBS, act, golden.agent_config(SMALL))
+
+
+def test_the_start_says_what_was_built(agent):
+    text = agent.describe()
+    for words in ('policy on 1 x cpu', 'float32', 'height, position, velocity', 'action'):
+        assert words in text
+    counts = agent.param_counts()
+    assert list(counts) == ['enc', 'dyn', 'dec', 'rew', 'con', 'pol', 'val']
+    for name, count in counts.items():
+        assert f'{name} {count:,}' in text
+    assert f'parameters: {sum(counts.values()):,}' in text
+
+
 def test_load_restores_everything_and_training_goes_on_alike(trained):
     agent = make_agent()
     carry = agent.init_train(12)

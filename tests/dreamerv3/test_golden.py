@@ -134,6 +134,7 @@ def test_tokens_latents_losses_and_gradients_of_the_first_batch(run):
 def test_training_state_after_updates(run, count):
     ours = names.flatten(run.states[count])
     theirs = run.file.part(f'params{count}')
+    assert {reference.to_reference(k, run.file.decay) for k in ours} == set(theirs)
     for key, value in ours.items():
         name = reference.to_reference(key, run.file.decay)
         close(f'params{count}/{name}', run.file.name, value, theirs[name])

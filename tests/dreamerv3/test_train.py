@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from dreamerv3 import config as configs
+from dreamerv3 import factories
 from embodied.core import checkpoint
 from tests.learn import curve, games
 
@@ -79,8 +81,22 @@ def test_the_same_command_again_resumes(run, tmp_path):
     assert part(tmp_path, 'step') == 140
     assert after['params']['opt/step'] == (140 - 40) // 4
     assert after['params']['slowval/count'] == (140 - 40) // 4
-    retnorm = [part(f, 'agent')['params']['retnorm/stats/hi'] for f in (run[0], tmp_path)]
-    assert retnorm[0] != retnorm[1]
+    # The first update after the stop goes on from the counts and normalisers before it.
+    updates = [x['train/opt/updates'] for x in lines(tmp_path) if 'train/opt/updates' in x]
+    assert updates == sorted(updates)
+    old, new = (p['params']['retnorm/stats/hi'] for p in (before['agent'], after))
+    assert 0 < abs(new - old) < abs(old)
+
+
+def test_four_environments_begin_differently_and_repeat(tmp_path):
+    config = configs.load(['crafter'], {'logdir': str(tmp_path)})
+    firsts = []
+    for _ in range(2):
+        envs = [factories.make_env(config, index) for index in range(4)]
+        action = {'action': np.int32(0), 'reset': np.bool_(True)}
+        firsts.append([env.step(action)['image'] for env in envs])
+    np.testing.assert_array_equal(firsts[0], firsts[1])
+    assert len({frame.tobytes() for frame in firsts[0]}) == 4
 
 
 def test_a_planted_hard_sequence_has_a_high_priority(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from embodied.jax import names, nets
 from embodied.jax.normalize import Normalizer
-from embodied.jax.optimizer import LossScale, Optimizer, schedule
+from embodied.jax.optimizer import LossScale, Optimizer, learning_rate
 from embodied.jax.slowmodel import SlowModel
 
 from .components import load
@@ -85,20 +85,20 @@ def test_optimizer_against_a_numpy_loop(wd):
 
 
 def test_schedules():
-    assert schedule(1.0, 'const', 0, 0)(10**6) == 1
-    warm = schedule(1.0, 'const', 4, 0)
+    assert learning_rate(1.0, 'const', 0, 0)(10**6) == 1
+    warm = learning_rate(1.0, 'const', 4, 0)
     np.testing.assert_allclose([warm(i) for i in range(6)], [0, 0.25, 0.5, 0.75, 1, 1])
-    linear = schedule(1.0, 'linear', 2, 12)
+    linear = learning_rate(1.0, 'linear', 2, 12)
     np.testing.assert_allclose([linear(i) for i in (0, 1, 2, 7, 12, 99)],
                                [0, 0.5, 1, 0.55, 0.1, 0.1], rtol=1e-6)  # fmt: skip
-    cosine = schedule(1.0, 'cosine', 2, 12)
+    cosine = learning_rate(1.0, 'cosine', 2, 12)
     np.testing.assert_allclose(
         [cosine(i) for i in (2, 7, 12, 99)], [1, 0.55, 0.1, 0.1], rtol=1e-6
     )
     with pytest.raises(ValueError, match='anneal > warmup'):
-        schedule(1.0, 'cosine', 10, 10)
+        learning_rate(1.0, 'cosine', 10, 10)
     with pytest.raises(ValueError, match='Unknown schedule'):
-        schedule(1.0, 'step', 0, 10)
+        learning_rate(1.0, 'step', 0, 10)
 
 
 def test_a_zero_gradient_moves_nothing():
