@@ -78,18 +78,23 @@ def _say_estimate(config: elements.Config, obs_space: dict, act_space: dict) -> 
         print(text, flush=True)
 
 
-def make_env(config: elements.Config, index: int) -> Any:
+def make_env(config: elements.Config, index: int, step: int = 0, attempt: int = 0) -> Any:
     """Build environment number `index` of the task, wrapped for the agent.
 
-    Equal seeds and indices give equal environments; different indices differ.
+    Equal arguments give equal environments, see `env_seed`.
     """
-    seed = env_seed(config, index)
+    seed = env_seed(config, index, step, attempt)
     return wrappers.wrap(envs.make(config.task, seed=seed, **_env_options(config)))
 
 
-def env_seed(config: elements.Config, index: int) -> int:
-    """The seed of environment number `index`."""
-    return int(np.random.SeedSequence([config.seed, index]).generate_state(1)[0] >> 1)
+def env_seed(config: elements.Config, index: int, step: int = 0, attempt: int = 0) -> int:
+    """The seed of environment number `index`.
+
+    step: at which the run went on, 0 for a new one; attempt: how often the environment was
+    restarted since. Both change the seed, or it would begin with the same episodes again.
+    """
+    parts = [config.seed, index, *([step, attempt] if step or attempt else [])]
+    return int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1)
 
 
 def make_replay(

@@ -50,8 +50,15 @@ def wrap(env: Any, seed: int = 0) -> embodied.Env:
     return embodied.wrappers.wrap(_adapt(env, seed))
 
 
-def _make(make_env: Any, single: bool, config: elements.Config, index: int) -> embodied.Env:
-    seed = factories.env_seed(config, index)
+def _make(
+    make_env: Any,
+    single: bool,
+    config: elements.Config,
+    index: int,
+    step: int = 0,
+    attempt: int = 0,
+) -> embodied.Env:
+    seed = factories.env_seed(config, index, step, attempt)
     return _Open(wrap(make_env, seed)) if single else wrap(make_env(), seed)
 
 

@@ -1,5 +1,7 @@
 """The driver: steps environments with a policy and hands every transition to its callbacks."""
 
+import functools
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,8 +30,10 @@ class Driver:
     An environment that raises, whose process ends, or whose process does not answer within
     `timeout` seconds (0: no limit) is made anew, up to `restarts` times an hour for all
     together. Its episode is cut: the next observation has is_first, and nothing says that the
-    one before was the last. A UserError, such as a value outside of its space, is raised at
-    once with the environment and its step; none of that step reaches a callback.
+    one before was the last. A factory with a parameter `attempt` then gets 1, 2 and so on, to
+    make an environment that does not repeat its draws. A UserError, such as a value outside
+    of its space, is raised at once with the environment and its step; none of that step
+    reaches a callback.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Driver:
         self._timeout = timeout
         self._restarts = restarts
         self._restarted: list[float] = []  # times of the restarts within the last hour
+        self._attempts = [0] * len(self._makers)  # restarts of each environment
         self._steps = 0  # of each environment
         self.failed = False  # an environment ended it, and nothing of its last step was used
         self._envs: list[Any] = []
@@ -171,6 +176,7 @@ class Driver:
     def _restart(self, worker: int) -> None:
         """Replace an environment that failed by a new one, and reset that."""
         self._envs[worker].kill()
+        self._attempts[worker] += 1
         self._envs[worker] = self._make(worker)
         found = self._ask(worker, lambda env: env.spaces())
         self._check_spaces(worker, [(self.obs_space, self.act_space), found])
@@ -178,7 +184,10 @@ class Driver:
         self._send(worker)
 
     def _make(self, index: int) -> Any:
-        return self._kind(self._makers[index], index, self._timeout)
+        make, attempt = self._makers[index], self._attempts[index]
+        if attempt and accepts(make, 'attempt'):
+            make = functools.partial(make, attempt=attempt)
+        return self._kind(make, index, self._timeout)
 
     def _ask(self, worker: int, fn: Callable[[Any], Any]) -> Any:
         """Return fn(env); a UserError of it gets the environment and its step."""
@@ -209,6 +218,14 @@ class Driver:
             same = ours.keys() == theirs.keys()
             if not same or not all(spaces.equal(ours[k], theirs[k]) for k in ours):
                 raise UserError(f'The spaces of env {index} differ from those of env 0.')
+
+
+def accepts(factory: Callable, name: str) -> bool:
+    """Return whether a factory has a parameter of that name."""
+    try:
+        return name in inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # some builtins do not say
+        return False
 
 
 def _join(*parts: Step) -> Step:

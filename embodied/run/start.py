@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import checkpoint, pickled
-from ..core.driver import Driver
+from ..core.driver import Driver, accepts
 from ..core.errors import UserError
 
 
@@ -56,10 +56,15 @@ def inserter(replay: Any) -> Callable:
     return insert
 
 
-def make_driver(make_env: Callable, count: int, args: Any) -> Driver:
-    """Return a driver of `count` envs, in one process each or, with run.debug, in this one."""
+def make_driver(make_env: Callable, count: int, args: Any, step: int = 0) -> Driver:
+    """Return a driver of `count` envs, in one process each or, with run.debug, in this one.
+
+    step: at which the run goes on. A make_env with a parameter `step` gets it, one with
+    `attempt` the number of restarts (see `Driver`), so that no env repeats what it drew.
+    """
     if count < 1:
         raise UserError(f'There are {count} environments; expected at least 1 (run.envs).')
+    make_env = functools.partial(make_env, step=step) if _at(make_env, step) else make_env
     makers = [functools.partial(make_env, index) for index in range(count)]
     return Driver(
         makers,
@@ -67,6 +72,10 @@ def make_driver(make_env: Callable, count: int, args: Any) -> Driver:
         timeout=args.env_timeout,
         restarts=args.env_restarts,
     )
+
+
+def _at(make_env: Callable, step: int) -> bool:
+    return step > 0 and accepts(make_env, 'step')
 
 
 def find_agent(args: Any) -> pathlib.Path:

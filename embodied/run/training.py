@@ -62,7 +62,7 @@ def run(
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
             return
         learner.prepare()
-        driver = start.make_driver(make_env, args.envs, args)
+        driver = start.make_driver(make_env, args.envs, args, int(step))
         with contextlib.closing(driver), evaluation or contextlib.nullcontext():
             begin(logger, ready)
             stop.begin()

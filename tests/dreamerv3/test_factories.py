@@ -53,6 +53,14 @@ def test_envs_differ_by_index_and_seed_and_repeat(tmp_path):
     assert frame(1, 1)['image'].tobytes() == images[3]
 
 
+def test_seeds_differ_after_a_resume_and_a_restart(tmp_path):
+    config = load(tmp_path)
+    keys = [(0, 0), (100, 0), (200, 0), (0, 1), (100, 1), (0, 100)]
+    seeds = {factories.env_seed(config, index, *key) for index in (0, 1) for key in keys}
+    assert len(seeds) == 12
+    assert factories.env_seed(config, 0) == factories.env_seed(config, 0, 0, 0)
+
+
 def test_env_options_come_from_the_suite(tmp_path):
     config = load(tmp_path, 'crafter', env__crafter__size=[32, 48], env__crafter__logs=True)
     spaces = factories.make_env(config, 0).obs_space

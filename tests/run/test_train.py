@@ -429,3 +429,22 @@ def test_envs_in_processes_of_their_own(tmp_path):
     assert (apart.envs, len(here.envs)) == ([], 2)
     assert apart.agent.seen == here.agent.seen
     assert apart.agent.trained_at == here.agent.trained_at
+
+
+@pytest.mark.parametrize('debug', [True, False])
+def test_an_env_is_told_the_step_of_the_resume_and_its_restarts(tmp_path, debug):
+    def make_env(index, step=0, attempt=0):
+        with open(tmp_path / 'made', 'a') as file:
+            file.write(f'{index} {step} {attempt}\n')
+        return Failing(index) if index else CounterEnv(index)
+
+    class Direct(Run):
+        make_agent = lambda self: Agent(CounterEnv().obs_space, CounterEnv().act_space)
+
+    for steps in (60, 160):
+        run = Direct(tmp_path, make_env, envs=2, steps=steps, env_restarts=9, debug=debug)
+        run.make_env = make_env
+        run.args = run.args.update(train_ratio=0.0)
+        run.train()
+    made = sorted((tmp_path / 'made').read_text().splitlines())
+    assert made == ['0 0 0', '0 60 0', '1 0 0', '1 60 0', '1 60 1']
