@@ -22,6 +22,7 @@ class Chunk:
     arrays: Arrays
     nbytes = 0  # in memory, of all arrays, filled or not
     spec: Spec  # without the stepid
+    place: tuple[Any, int] = (None, 0)  # block and row that the arrays are, if any
 
     def __init__(self, size: int, length: int, uuid: bytes, time: str):
         self.size = size
@@ -87,12 +88,6 @@ class MemoryChunk(Chunk):
         self.spec = spec_of(arrays)
         self.arrays = {**arrays, 'stepid': stepids(uuid, size)}
         self.nbytes = sum(array.nbytes for array in self.arrays.values())
-
-    @classmethod
-    def allocate(cls, spec: Spec, size: int, uuid: bytes, time: str) -> 'MemoryChunk':
-        """Return an empty chunk with room for `size` steps."""
-        arrays = {key: np.empty((size, *shape), dtype) for key, (shape, dtype) in spec.items()}
-        return cls(arrays, 0, uuid, time)
 
 
 def stepids(uuid: bytes, size: int) -> np.ndarray:

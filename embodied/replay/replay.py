@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UserError
-from . import estimate, limiters, selectors
+from . import blocks, estimate, limiters, selectors
 from .chunk import Chunk, Span
 from .ring import Ring
 from .storage import Storage
@@ -67,6 +67,7 @@ class Replay:
         self.capacity = None if capacity is None else int(capacity)
         self.name = name
         self._selector = selectors.Uniform(seed) if selector is None else selector
+        self._needs_ids = selectors.needs_ids(self._selector)
         self._convert = convert
         self._rngs = {x: np.random.default_rng([seed, i]) for i, x in enumerate(MODES) if i}
         self._lock = threading.Lock()
@@ -110,6 +111,8 @@ class Replay:
         """
         steps = _stored(steps)
         count = len(workers)
+        if not count:
+            return
         if len(set(workers)) < count:
             for row, worker in enumerate(workers):
                 self.add({key: value[row] for key, value in steps.items()}, worker)
@@ -119,11 +122,8 @@ class Replay:
         with self._lock:
             self._storage.check(steps, (count,))
             # All get room before any takes it: a full disk leaves no step half written.
-            streams = [self._stream(worker) for worker in workers]
-            places = [(chunk.arrays, i) for chunk, i in [x.reserve() for x in streams]]
-            for key, values in steps.items():
-                for (arrays, index), value in zip(places, values, strict=True):
-                    arrays[key][index] = value
+            streams = self._streams_of(workers)
+            blocks.write([x.reserve() for x in streams], steps)
             for stream in streams:
                 stream.chunk.filled()
                 self._complete(stream)
@@ -245,8 +245,7 @@ class Replay:
         """Make the files that workers need for one more step, while sampling goes on."""
         with self._lock:
             self._storage.check(steps, lead)
-            streams = [self._streams.get(worker) for worker in workers]
-            full = sum(x is None or x.chunk.length == x.chunk.size for x in streams)
+            full = sum(self._is_full(worker) for worker in workers)
         if full:
             self._storage.prepare(full)
 
@@ -264,6 +263,17 @@ class Replay:
         if stream.chunk.length == stream.chunk.size:
             stream.chunk = self._storage.allocate(stream.chunk)
         return stream
+
+    def _streams_of(self, workers: Sequence[Hashable]) -> list['_Stream']:
+        """Return the streams of a batch; chunks in memory that begin together lie together."""
+        if not self._storage.disk and all(self._is_full(worker) for worker in workers):
+            self._storage.share(len(workers))
+        return [self._stream(worker) for worker in workers]
+
+    def _is_full(self, worker: Hashable) -> bool:
+        """Whether one more step of a worker needs another chunk."""
+        stream = self._streams.get(worker)
+        return stream is None or stream.chunk.length == stream.chunk.size
 
     def _complete(self, stream: '_Stream') -> None:
         """Make the item that the last step of a stream completes, if it does."""
@@ -315,7 +325,8 @@ class Replay:
             self._evict()
         key = self._first + len(self._items)
         self._items.append(position)
-        self._selector[key] = self._storage.stepids(position, self.length)
+        ids = self._storage.stepids(position, self.length) if self._needs_ids else ()
+        self._selector[key] = ids
         if key == self._first:
             self._filled.notify_all()
 

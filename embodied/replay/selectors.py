@@ -186,6 +186,14 @@ def draw(selector: Any, count: int) -> list:
     return [selector() for _ in range(count)]
 
 
+def needs_ids(selector: Any) -> bool:
+    """Whether a selector looks at the ids of the steps of an item that it takes in."""
+    parts = getattr(selector, '_selectors', None)
+    if parts is not None:
+        return any(needs_ids(part) for part in parts)
+    return type(selector) not in (Fifo, Recency, Uniform)
+
+
 def generators(selector: Any) -> list[np.random.Generator]:
     """Return what a selector draws from, and the selectors it is made of, in a fixed order."""
     own = [selector._rng] if hasattr(selector, '_rng') else []

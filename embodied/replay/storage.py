@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core.errors import UserError
 from . import files, mapped, restore, windows
+from .blocks import Block, Blocks
 from .chunk import Arrays, Chunk, MemoryChunk, Span, Spec, gather
 from .spares import Spares
 
@@ -48,6 +49,8 @@ class Storage:
         self._spares: Spares | None = None
         if disk and self.directory is not None:
             self._spares = Spares(name, self.directory, chunksize)
+        self._blocks = Blocks(chunksize)
+        self._rows: list[tuple[Block, int]] = []  # for the next chunks, the last one first
         self._lock = lock
         self._values = threading.Lock()
         self._saving = threading.Lock()
@@ -92,12 +95,19 @@ class Storage:
         if self._spares is not None:
             self._spares.prepare(self.spec, count)
 
+    def share(self, count: int) -> None:
+        """Let the next `count` chunks in memory lie in one block, in their order."""
+        block = self._block(count)
+        self._rows = [(block, row) for row in reversed(range(count))]
+
     def allocate(self, before: Chunk | None) -> Chunk:
         """Return a new open chunk, in which the worker of the chunk `before` goes on."""
         ident, time = uuid.uuid4().bytes, files.timestamp()
         chunk: Chunk
         if self._maps is None or self._spares is None or self.directory is None:
-            chunk = MemoryChunk.allocate(self.spec, self._chunksize, ident, time)
+            block, row = self._rows.pop() if self._rows else (self._block(1), 0)
+            chunk = MemoryChunk(block.row(row), 0, ident, time)
+            chunk.place = block, row
         else:
             path = self.directory / str(files.Name(time, ident, files.NOWHERE, 0, True))
             self._spares.place(path, self.spec)
@@ -108,6 +118,11 @@ class Storage:
             before.link(chunk)
             self._release(before)
         return chunk
+
+    def _block(self, rows: int) -> Block:
+        open_ = sum(chunk.open for chunk in self._chunks.values())
+        self._blocks.limit = max(self._blocks.limit, open_)
+        return self._blocks.take(self.spec, rows)
 
     def register(self, chunk: Chunk) -> None:
         """Take in a chunk."""
