@@ -5,6 +5,7 @@ change.
 """
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ import elements
 import numpy as np
 
 from embodied import UserError, envs
+from embodied.run import start
 
 SCRIPTS = ('train', 'train_eval', 'eval_only')
 SCRIPTS_LATER = ('parallel', 'parallel_env', 'parallel_envs', 'parallel_replay')
@@ -35,18 +37,34 @@ CHOICES = {
 
 # Keys whose other values come in a later version, so that none of them is silently ignored.
 FIXED = {
+    'replica': 0,
+    'replicas': 1,
     'clock_addr': '',
     'clock_port': '',
     'ipv6': False,
     'logger.timer': True,
     'logger.user': '',
     'replay.priosignal': 'model',
+    'run.bind': '',
+    'run.actor_addr': 'localhost:{auto}',
+    'run.replay_addr': 'localhost:{auto}',
+    'run.logger_addr': 'localhost:{auto}',
+    'run.actor_batch': -1,
+    'run.actor_threads': 1,
     'run.agent_process': False,
     'run.remote_envs': False,
     'run.remote_replay': False,
     'logger.videos': False,
     'run.env_python': '',
+    'jax.coordinator_address': '',
 }
+
+# What some of them stand for.
+TOPICS = dict.fromkeys(
+    ('replica', 'replicas', 'jax.coordinator_address'), 'several learner processes come'
+)
+
+FINITE = ('run.steps', 'run.train_ratio', 'run.keep_every', 'replay.size')
 
 LEAST = {
     'batch_size': 1,
@@ -55,8 +73,6 @@ LEAST = {
     'consec_train': 1,
     'consec_report': 1,
     'replay_context': 0,
-    'replica': 0,
-    'replicas': 1,
     'seed': 0,
     'logger.fps': 1,
     'replay.chunksize': 1,
@@ -64,6 +80,8 @@ LEAST = {
     'replay.prio.maxfrac': 0,
     'replay.prio.initial': 0,
     'replay.recexp': 0,
+    'run.steps': 0,
+    'run.duration': 0,
     'run.envs': 1,
     'run.env_restarts': 0,
     'run.env_timeout': 0,
@@ -73,8 +91,16 @@ LEAST = {
     'run.episodes': 0,
     'run.keep': 1,
     'run.keep_every': 0,
+    'jax.mock_devices': 0,
+    'agent.horizon': 2,
+    'agent.rewhead.bins': 2,
+    'agent.value.bins': 2,
     'agent.imag_last': 0,
     'agent.imag_length': 1,
+    'agent.dyn.rssm.deter': 1,
+    'agent.dyn.rssm.hidden': 1,
+    'agent.dyn.rssm.stoch': 1,
+    'agent.dyn.rssm.classes': 1,
     'agent.dyn.rssm.blocks': 1,
 }
 
@@ -105,7 +131,14 @@ def check_image_sizes(obs_space: Mapping[str, Any], config: elements.Config) -> 
     suite = config.task.partition('_')[0]
     flag = f'--env.{suite}.size' if f'env.{suite}.size' in config.flat else None
     for key, space in obs_space.items():
-        if key.startswith('log/') or len(space.shape) < 3:
+        if key.startswith('log/'):
+            continue
+        if space.dtype == np.uint8 and len(space.shape) == 2 and min(space.shape) > 16:
+            raise UserError(
+                f'Observation {key!r} is uint8 of shape {space.shape}, which looks like an '
+                'image without channels; add an axis, (height, width, 1), in the environment.'
+            )
+        if len(space.shape) < 3:
             continue
         if len(space.shape) > 3 or space.dtype != np.uint8:
             raise UserError(
@@ -177,9 +210,13 @@ def _check_values(config: elements.Config) -> None:
             raise UserError(f'--{key} takes {", ".join(choices)}; found {flat[key]!r}.')
     for key, value in FIXED.items():
         if flat[key] != value:
+            topic = f'{TOPICS[key]} in' if key in TOPICS else 'comes in'
             raise UserError(
-                f'--{key} {flat[key]} comes in a later version; this one has {value!r} only.'
+                f'--{key} {flat[key]}: {topic} a later version; this one has {value!r} only.'
             )
+    for key in FINITE:
+        if not math.isfinite(flat[key]):
+            raise UserError(f'--{key} must be finite, such as 1e10; found {flat[key]}.')
     for key, least in LEAST.items():
         if flat[key] < least:
             raise UserError(f'--{key} must be at least {least}; found {flat[key]}.')
@@ -187,10 +224,6 @@ def _check_values(config: elements.Config) -> None:
         pair = isinstance(value, tuple) and key.endswith('.size')
         if pair and (len(value) != 2 or min(value) < 1):
             raise UserError(f'--{key} takes height and width; found {list(value)}.')
-    if config.replicas > 1 and config.replica >= config.replicas:
-        raise UserError(
-            f'--replica {config.replica} must be below --replicas {config.replicas}.'
-        )
     for key in ('logger.filter', 'run.from_checkpoint_regex'):
         try:
             re.compile(flat[key])
@@ -205,23 +238,16 @@ def _check_values(config: elements.Config) -> None:
 
 
 def _check_lengths(config: elements.Config) -> None:
-    report = config.report_length * config.consec_report
-    train = config.batch_length * config.consec_train
-    if report > train:
+    start.check(config)
+    if config.batch_length < 2 and config.agent.repval_loss:
         raise UserError(
-            f'A report of {report} steps (report_length x consec_report) is longer than the '
-            f'replayed sequence of {train} (batch_length x consec_train).\n'
-            'Lower --report_length or raise --batch_length.'
+            f'--batch_length {config.batch_length} leaves no step to learn values from; take '
+            'at least 2, or --agent.repval_loss False.'
         )
 
 
 def _check_replay(config: elements.Config) -> None:
-    batch = config.batch_size * config.batch_length
-    if config.replay.size < batch:
-        raise UserError(
-            f'--replay.size {config.replay.size:g} is smaller than one batch of {batch} steps '
-            '(batch_size x batch_length), so that training would never start.'
-        )
+    start.check_capacity(int(config.replay.size), config)
     fracs = dict(config.replay.fracs)
     if min(fracs.values()) < 0 or abs(sum(fracs.values()) - 1) > 1e-6:
         shares = ', '.join(f'{k} {v:g}' for k, v in fracs.items())

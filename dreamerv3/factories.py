@@ -13,7 +13,7 @@ import numpy as np
 
 import embodied
 from dreamerv3 import checks, reference
-from embodied import envs, logging, selectors, streams, wrappers
+from embodied import UserError, envs, logging, selectors, streams, wrappers
 
 # Keys that an agent gets beside its own section.
 AGENT_KEYS = (
@@ -43,6 +43,11 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith('log/')}
     act_space = {k: v for k, v in env.act_space.items() if k != 'reset'}
     env.close()
+    if not act_space:
+        raise UserError(
+            f'The environment of --task {config.task} has no action beside `reset`; expected '
+            'at least one in its act_space.'
+        )
     if config.random_agent:
         return embodied.RandomAgent(obs_space, act_space, seed=config.seed)
     checks.check_image_sizes(obs_space, config)

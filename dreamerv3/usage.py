@@ -22,7 +22,7 @@ FLAGS = (
     ),
     ('--task SUITE_TASK', 'what to play'),
     ('--logdir FOLDER', 'where outputs go; an existing run goes on; {timestamp} is filled in'),
-    ('--script NAME', 'what to do: train, or eval_only with --run.from_checkpoint'),
+    ('--script NAME', 'train, train_eval, or eval_only with --run.from_checkpoint'),
     ('--seed N', 'of everything that draws'),
     ('--batch_size N', 'sequences per update; fewer need less memory'),
     ('--run.steps N', 'stop after so many environment steps'),

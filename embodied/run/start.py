@@ -17,17 +17,25 @@ def check(args: Any) -> None:
     if report > train:
         raise UserError(
             f'A report of {report} steps (report_length x consec_report) is longer than the '
-            f'replayed sequence of {train} (batch_length x consec_train); lower report_length.'
+            f'replayed sequence of {train} (batch_length x consec_train).\n'
+            'Lower --report_length or raise --batch_length.'
         )
 
 
 def check_replay(replay: Any, args: Any) -> None:
     """Raise UserError if the replay can never hold the items that training starts with."""
+    if replay.capacity is not None:
+        check_capacity(replay.capacity, args)
+
+
+def check_capacity(capacity: int, args: Any) -> None:
+    """Raise UserError if a replay of so many items can never hold a batch."""
     batch = args.batch_size * args.batch_length
-    if replay.capacity is not None and replay.capacity < batch:
+    if capacity < batch:
         raise UserError(
-            f'The replay holds {replay.capacity:,} items at most, fewer than one batch of '
-            f'{batch:,} (batch_size x batch_length); raise replay.size.'
+            f'The replay holds {capacity} items at most, fewer than one batch of {batch} '
+            '(batch_size x batch_length), so that training would never start; raise '
+            '--replay.size.'
         )
 
 

@@ -107,8 +107,10 @@ def test_timestamp_and_home_are_filled_in():
 
 
 def test_job_index_overrides_replica():
-    assert resolve('--replica 1 --replicas 4', JOB_COMPLETION_INDEX='3').replica == 3
-    assert resolve('--replica 1 --replicas 4', JOB_COMPLETION_INDEX='').replica == 1
+    assert resolve('--replica 1', JOB_COMPLETION_INDEX='0').replica == 0
+    assert resolve('', JOB_COMPLETION_INDEX='').replica == 0
+    with pytest.raises(UserError, match='--replica 3: several learner processes come'):
+        resolve('', JOB_COMPLETION_INDEX='3')
 
 
 def test_config_crosses_processes():
@@ -168,7 +170,25 @@ BAD = {
     '--replay.prio.maxfrac 1.5': ('--replay.prio.maxfrac', '1.5'),
     '--replay.prio.exponent -1': ('--replay.prio.exponent', 'at least 0'),
     '--replay.recexp -1': ('--replay.recexp', 'at least 0'),
-    '--replica 2 --replicas 2': ('--replica 2', '--replicas 2'),
+    '--replicas 2': ('--replicas 2', 'several learner processes', 'later version'),
+    '--jax.coordinator_address a:1': ('--jax.coordinator_address', 'later version'),
+    '--run.actor_batch 4': ('--run.actor_batch 4', 'later version'),
+    '--run.actor_threads 2': ('--run.actor_threads 2', 'later version'),
+    '--run.bind 0.0.0.0': ('--run.bind', 'later version'),
+    '--run.replay_addr host:1': ('--run.replay_addr', 'later version'),
+    '--run.steps inf': ('--run.steps', 'finite', '1e10', 'inf'),
+    '--run.steps -1': ('--run.steps', 'at least 0'),
+    '--run.duration -1': ('--run.duration', 'at least 0'),
+    '--replay.size inf': ('--replay.size', 'finite', 'inf'),
+    '--agent.horizon 1': ('--agent.horizon', 'at least 2'),
+    '--agent.dyn.rssm.stoch 0': ('--agent.dyn.rssm.stoch', 'at least 1'),
+    '--agent.dyn.rssm.classes 0': ('--agent.dyn.rssm.classes', 'at least 1'),
+    '--agent.dyn.rssm.deter 0': ('--agent.dyn.rssm.deter', 'at least 1'),
+    '--agent.dyn.rssm.hidden 0': ('--agent.dyn.rssm.hidden', 'at least 1'),
+    '--agent.value.bins 1': ('--agent.value.bins', 'at least 2'),
+    '--agent.rewhead.bins 1': ('--agent.rewhead.bins', 'at least 2'),
+    '--batch_length 1 --report_length 1': ('--batch_length 1', '--agent.repval_loss False'),
+    '--jax.mock_devices -1': ('--jax.mock_devices', 'at least 0'),
     '--logdir s3://bucket/run': ('--logdir', 's3://'),
     '--run.from_checkpoint /nowhere/ckpt': ('--run.from_checkpoint', '/nowhere/ckpt'),
     '--run.from_checkpoint . --random_agent 1': ('--random_agent', 'nothing to load'),
@@ -340,6 +360,18 @@ def test_only_uint8_images_have_three_axes():
     for spaces in (images(64, 64, 3, dtype=np.float32), images(2, 64, 64, 3)):
         with pytest.raises(UserError, match="'image'"):
             configs.check_image_sizes(spaces, configs.load())
+
+
+def test_an_image_without_channels_is_named():
+    config = configs.load()
+    with pytest.raises(UserError, match=r"'image'.*\(84, 84\).*\(height, width, 1\)"):
+        configs.check_image_sizes(images(84, 84), config)
+    assert configs.check_image_sizes(images(84, 16), config) is None
+
+
+def test_a_batch_of_single_steps_needs_no_values_of_them():
+    line = '--batch_length 1 --report_length 1 --agent.repval_loss False'
+    assert resolve(line).batch_length == 1
 
 
 def test_logged_images_have_any_size():

@@ -7,6 +7,7 @@ import sys
 import types
 
 import cloudpickle
+import elements
 import numpy as np
 import pytest
 
@@ -238,3 +239,13 @@ def test_replay_settings_come_from_the_config(tmp_path):
         fill(replay, 20)
         assert len(list((tmp_path / name).glob('*.chunk'))) == 1
     assert isinstance(replay._selector, embodied.selectors.Uniform)
+
+
+@pytest.mark.parametrize('random', [True, False])
+def test_an_env_without_an_action_is_refused(tmp_path, random):
+    class Idle(embodied.wrappers.Wrapper):
+        act_space = {'reset': elements.Space(bool)}  # noqa: RUF012
+
+    config = load(tmp_path, random_agent=random)
+    with pytest.raises(embodied.UserError, match='--task dummy_disc has no action'):
+        factories.make_agent(config, Idle(factories.make_env(config, 0)))
