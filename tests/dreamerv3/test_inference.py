@@ -64,6 +64,17 @@ def the_checkpoint(folder):
     return path.parent
 
 
+def test_the_example_of_an_embodied_env(tmp_path, monkeypatch):
+    flags = {'random_agent': True, 'logger.outputs': ['jsonl']}
+    monkeypatch.setattr(dreamerv3, 'train', functools.partial(dreamerv3.train, **flags))
+    monkeypatch.setattr(sys, 'argv', ['', str(tmp_path), '2000', 'debug'])
+    runpy.run_path(str(EXAMPLES / 'train_embodied.py'), run_name='__main__')
+    lines = (tmp_path / 'scores.jsonl').read_text().splitlines()
+    scores = [json.loads(line)['episode/score'] for line in lines]
+    assert len(scores) > 50
+    assert set(scores) == {0, 1}
+
+
 def test_importing_loads_neither_jax_nor_gymnasium():
     code = 'import dreamerv3, sys; dreamerv3.load, dreamerv3.train; print(*sys.modules)'
     done = subprocess.run(
