@@ -15,7 +15,7 @@ from .chunk import Spec
 class Spares:
     """Files of empty chunks in a directory, which get their names when chunks begin.
 
-    To reserve room on the disk takes long, and sampling need not wait for it.
+    To reserve room on the disk and to touch it first takes long, and sampling need not wait.
     """
 
     def __init__(self, name: str, directory: pathlib.Path, size: int):
@@ -63,4 +63,6 @@ class Spares:
         path = (self._directory / str(name)).with_suffix('.tmp')  # the next load removes it
         with self.checked():
             mapped.write(path, spec, self._size)
+            with contextlib.suppress(mapped.DamageError):  # someone has tidied up
+                mapped.touch(path)
         return path

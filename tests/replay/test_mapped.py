@@ -254,24 +254,38 @@ def test_a_full_disk_while_files_are_converted(tmp_path: pathlib.Path, monkeypat
 
 def test_room_for_files_is_made_while_sampling_goes_on(tmp_path: pathlib.Path, monkeypatch):
     replay, locked = make(tmp_path), []
-    reserve = mapped._reserve
+    reserve, touch, touched = mapped._reserve, mapped.touch, []
 
     def spy(file, size: int) -> None:
         locked.append(replay._lock.locked())
         reserve(file, size)
 
+    def spy_touch(path: pathlib.Path) -> None:
+        touched.append(replay._lock.locked())
+        touch(path)
+
     monkeypatch.setattr(mapped, '_reserve', spy)
+    monkeypatch.setattr(mapped, 'touch', spy_touch)
     for number in range(8):
         replay.add_batch(batch_of(number, workers=3), range(3))
     for number in range(8, 12):
         replay.add(step(number, 1), 1)
-    assert locked == [False] * (2 * 3 + 1)
+    assert locked == touched == [False] * (2 * 3 + 1)
     assert len(list(tmp_path.iterdir())) == replay.stats()['chunks'] == len(locked)
     again = make(tmp_path)
     again.load(replay.save())
     again.add(step(8, 0))
     assert not any(locked)
     assert (0, 6) in all_starts(again)
+
+
+def test_values_may_have_no_bytes(tmp_path: pathlib.Path):
+    replay = make(tmp_path)
+    for number in range(7):
+        replay.add({'step': np.int32(number), 'nothing': np.zeros((2, 0), np.float32)})
+    data = load(tmp_path).sample(2)
+    assert data['nothing'].shape == (2, 3, 2, 0)
+    np.testing.assert_array_equal(data['step'], data['step'][:, :1] + np.arange(3))
 
 
 def test_a_spare_file_may_be_tidied_up(tmp_path: pathlib.Path):
