@@ -1,6 +1,7 @@
 """One run per folder: a lock that the system takes back however the process ends."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -8,13 +9,16 @@ from collections.abc import Iterator
 
 from ..core.errors import UserError
 
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some network file systems
+
 
 @contextlib.contextmanager
 def held(logdir: str | os.PathLike) -> Iterator[None]:
     """Hold LOGDIR/.lock, and make the folder if there is none.
 
-    Afterwards the file is gone again, and folders that were made here and stayed empty as
-    well. Raises UserError if another run holds it or the folder cannot be made.
+    A file system without locks holds nothing. Afterwards the file is gone again, and folders
+    that were made here and stayed empty as well. Raises UserError if another run holds it or
+    the folder cannot be made.
     """
     folder = pathlib.Path(logdir).expanduser()
     made = [x for x in (folder, *folder.parents) if not x.exists()]
@@ -43,7 +47,8 @@ def _take(path: pathlib.Path) -> int:
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with _where_there_are_locks():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The last holder may have removed the file after it was opened here.
             if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
                 return lock
@@ -51,3 +56,12 @@ def _take(path: pathlib.Path) -> int:
             os.close(lock)
             raise
         os.close(lock)
+
+
+@contextlib.contextmanager
+def _where_there_are_locks() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise

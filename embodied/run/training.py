@@ -5,7 +5,7 @@ import functools
 import math
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from elements import timer
@@ -126,17 +126,13 @@ def loop(
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
     while step < args.steps and not over():
-        try:
+        with rescue(saver, learner, lambda: driver.failed):
             play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
-        except Exception:
-            if driver.failed:  # agent and replay are as they were after the last step
-                saver.rescue(learner.updates)
-            raise
         if learner.ready and not over() and report_due():
             with timer.section('report'):
                 logger.add(learner.report(), prefix='report')
             if evaluate:
-                with timer.section('eval'):
+                with timer.section('eval'), rescue(saver, learner, lambda: True):
                     evaluate(stop)
         if log_due():
             logged = log()
@@ -144,6 +140,17 @@ def loop(
     if logged != step:
         log()
     saver.finish()
+
+
+@contextlib.contextmanager
+def rescue(saver: Saver, learner: Learner, whole: Callable[[], bool]) -> Iterator[None]:
+    """Save before an error ends the run, if agent and replay are whole in spite of it."""
+    try:
+        yield
+    except Exception:
+        if whole():
+            saver.rescue(learner.updates)
+        raise
 
 
 def play(

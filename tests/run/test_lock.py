@@ -1,5 +1,7 @@
 """One run per folder."""
 
+import errno
+import fcntl
 import subprocess
 import sys
 
@@ -57,3 +59,11 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         lock.held(tmp_path / 'file/x'),
     ):
         pass
+
+
+def test_a_file_system_without_locks_does_not_stop_a_run(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError(errno.ENOLCK, 'No locks available')
+
+    monkeypatch.setattr(fcntl, 'flock', refuse)
+    assert Run(tmp_path).train().step == 100

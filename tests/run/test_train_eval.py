@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embodied.core import checkpoint
-from tests.doubles import CounterEnv
+from tests.doubles import CounterEnv, FaultyEnv
 from tests.run.harness import Agent, Run
 
 ARGS = {'eval_envs': 2, 'eval_eps': 3, 'report_every': -1.0, 'envs': 2, 'steps': 100}
@@ -110,3 +110,15 @@ def test_an_error_closes_all_envs(tmp_path):
     with pytest.raises(RuntimeError, match='the policy broke'):
         run.train_eval()
     assert [env.closed for env in run.envs] == [True] * 4
+
+
+def test_an_eval_env_that_fails_costs_nothing_that_was_learned(tmp_path):
+    def fail_late(index):
+        return FaultyEnv(index, fault='raise', at=45) if index >= 100 else make_env(index)
+
+    run = Run(tmp_path, fail_late, **{**ARGS, 'eval_envs': 1})
+    with pytest.raises(ZeroDivisionError):
+        run.train_eval()
+    saved = checkpoint.read(tmp_path)
+    assert (saved['step'], saved['agent']['updates']) == (run.step, run.agent.updates)
+    assert run.step > 20  # of the save after the first updates
