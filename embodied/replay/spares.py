@@ -54,8 +54,9 @@ class Spares:
                 raise
             raise UserError(
                 f'Replay {self._name!r} finds no room for its next file in '
-                f'{self._directory} ({error.strerror}). No step is lost: make room there, or '
-                f'resume with a lower replay.size or replay.storage ram.'
+                f'{self._directory} ({error.strerror}). What was inserted '
+                f'stays: make room there, or resume with a lower replay.size or '
+                f'replay.storage ram.'
             ) from error
 
     def _make(self, spec: Spec) -> pathlib.Path:
