@@ -118,11 +118,13 @@ def test_another_model_or_action_space_is_refused_before_training(
 ):
     logdir = tmp_path / 'run'
     shutil.copytree(swung, logdir)
+    before = {x: x.read_bytes() for x in logdir.glob('*.*')}
     with pytest.raises(embodied.UserError, match='does not fit the model') as caught:
         start(logdir, f'--run.steps 1000 {flags}', actions=actions)
     message = str(caught.value)
     assert caught.match(words)
     assert len(message.splitlines()) <= 5
+    assert {x: x.read_bytes() for x in logdir.glob('*.*')} == before
 
 
 def test_the_agent_of_a_reference_run_is_taken_over(tmp_path, capsys):
