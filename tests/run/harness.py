@@ -115,7 +115,7 @@ class Run:
         self.envs.append(self.new_env(index))
         return self.envs[-1]
 
-    def make_replay(self, folder='replay', mode='train'):
+    def make_replay(self, folder='replay', mode='train', **options):
         args = self.args
         train = mode == 'train'
         steps = args.batch_length * args.consec_train
@@ -126,9 +126,9 @@ class Run:
             capacity=self.capacity,
             directory=self.logdir / folder,
             chunksize=32,
-            online=train,
             name=folder,
             seed=args.seed,
+            **{'online': train, **options},
         )
         setattr(self, folder, replay)
         return replay

@@ -27,10 +27,8 @@ def share_of_hard_steps(tmp_path, fracs):
 
     class Prioritizing(Run):
         def make_replay(self, folder='replay', mode='train'):
-            replay = super().make_replay(folder, mode)
-            replay._selector = embodied.selectors.make(fracs, PRIO, recexp=1.0)
-            replay._online = None
-            return replay
+            selector = embodied.selectors.make(fracs, PRIO, recexp=1.0)
+            return super().make_replay(folder, mode, selector=selector, online=False)
 
     def make_env(index=0):
         return CounterEnv(index, length=100)
