@@ -61,7 +61,7 @@ def test_catch_is_learned_as_fast_as_by_the_reference(tmp_path):
         scores = curve.train(tmp_path / str(seed), flags, make_env, ['size1m'])
         curves.append(curve.thousands(scores))
         print('catch', seed, curves[-1])
-    assert np.mean(curves, 0)[:11].max() >= 0.5
+    assert np.mean([c[10] for c in curves]) >= 0.5
 
 
 @pytest.mark.learn
@@ -73,4 +73,4 @@ def test_cartpole_is_learned_as_fast_as_by_the_reference(tmp_path):
         scores = curve.train(tmp_path / str(seed), flags, blocks=['size1m'])
         curves.append(curve.thousands(scores))
         print('cartpole', seed, curves[-1])
-    assert np.mean(curves, 0)[:5].max() >= 400
+    assert np.mean([c[4] for c in curves]) >= 400
