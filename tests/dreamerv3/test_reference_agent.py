@@ -25,7 +25,8 @@ def test_the_agent_of_a_run_loads_completely(agent):
     before = agent.save()
     agent.load(agent.from_reference(data))
     saved = agent.save()
-    assert saved['counters'] == {'updates': 30, 'batches': 33, 'actions': 195}
+    counters = {'updates': 30, 'batches': 33, 'actions': 195, 'evals': 0}
+    assert saved['counters'] == counters
     assert {k: v.dtype for k, v in agent.state.items()} == dtypes
     assert len(saved['params']) == len(data['params'])
     for name, value in data['params'].items():
