@@ -2,11 +2,13 @@
 
 The agent and the environments are replaced, all else is real, down to exit codes. What the
 double does wrong comes from the environment variable DOUBLE: a Python dict for FaultyEnv
-(with `env`: which one fails), or for Agent.
+(with `env`: which one fails), or for Agent. `file_bytes` bounds what a file may hold, as on a
+full disk; the process does so itself, because a test may not fork once JAX has threads.
 """
 
 import ast
 import os
+import resource
 import sys
 import time
 
@@ -44,5 +46,7 @@ def make_env(config, index):
 
 
 if __name__ == '__main__':
+    if 'file_bytes' in SETUP:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SETUP['file_bytes'],) * 2)
     factories.make_agent, factories.make_env = make_agent, make_env
     main.main(sys.argv[1:])

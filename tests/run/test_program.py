@@ -4,7 +4,6 @@ import os
 import pathlib
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ FLAGS = (
 class Program:
     """A running command, read line by line."""
 
-    def __init__(self, logdir, flags='', double=None, **kwargs):
+    def __init__(self, logdir, flags='', double=None):
         command = [sys.executable, '-W', 'error', '-m', 'tests.run.program']
         self.process = subprocess.Popen(
             [*command, *FLAGS.split(), '--logdir', str(logdir), *flags.split()],
@@ -33,7 +32,6 @@ class Program:
             text=True,
             cwd=ROOT,
             env={**os.environ, 'DOUBLE': repr(double or {})},
-            **kwargs,
         )
         self.out = self.err = ''
 
@@ -266,14 +264,10 @@ def test_a_loss_that_is_not_finite_is_named(tmp_path):
     assert checkpoint.read(tmp_path, ['agent'])['agent']['updates'] < 9
 
 
-def small_files():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
-
-
 def test_a_disk_without_room(tmp_path):
     """The chunks of the replay outgrow what a file may hold, after the first saves."""
     flags = '--run.envs 1 --run.steps 2000 --run.keep 2'
-    program = Program(tmp_path, flags, preexec_fn=small_files)
+    program = Program(tmp_path, flags, {'file_bytes': 40_000})
     refused(program, 2, r'^Error: The checkpoint of step 2,000 could not be saved: .*too large')
     assert 'Warning: no checkpoint at step' in program.out
     step = step_of(tmp_path)
