@@ -151,7 +151,8 @@ def calls(selector, items: int) -> dict[str, Callable]:
     def replace() -> None:
         key = next(oldest)
         del selector[key]
-        selector[key + items] = ids[key + items : key + items + LENGTH]
+        start = (key + items) % (2 * items)  # ids of steps that have left come again
+        selector[key + items] = ids[start : start + LENGTH]
 
     return {
         'draw_16': lambda: selector.draw(BATCH),
