@@ -1,7 +1,5 @@
 """Wrappers between environment and driver."""
 
-from typing import Any
-
 import elements
 import numpy as np
 import pytest
@@ -9,42 +7,8 @@ import pytest
 import embodied
 from embodied import wrappers
 from embodied.core import spaces
+from tests.core.echo import EchoEnv, act
 from tests.doubles import CounterEnv
-
-FLAGS = {
-    'reward': elements.Space(np.float32),
-    'is_first': elements.Space(bool),
-    'is_last': elements.Space(bool),
-    'is_terminal': elements.Space(bool),
-}
-RESET = elements.Space(bool)
-
-
-class EchoEnv(embodied.Env):
-    """Returns what the test puts into `obs`, and keeps the actions it got."""
-
-    def __init__(self, obs_space: dict, act_space: dict, obs: dict):
-        self._obs_space = {**obs_space, **FLAGS}
-        self._act_space = {**act_space, 'reset': RESET}
-        flags = {'reward': np.float32(0), 'is_first': True, 'is_last': False}
-        self.obs = {**flags, 'is_terminal': False, **obs}
-        self.actions: list[dict[str, Any]] = []
-
-    @property
-    def obs_space(self) -> dict:
-        return self._obs_space
-
-    @property
-    def act_space(self) -> dict:
-        return self._act_space
-
-    def step(self, action: dict) -> dict:
-        self.actions.append(action)
-        return self.obs
-
-
-def act(**values) -> dict:
-    return {**values, 'reset': np.bool_(False)}
 
 
 def test_actions_are_normalised_where_both_bounds_are_finite():

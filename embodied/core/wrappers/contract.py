@@ -1,49 +1,14 @@
-"""Wrappers between an environment and the driver.
-
-`wrap` puts on those that every environment gets, from the environment outwards: actions
-normalised to [-1, 1], dtypes unified, every value checked against its space, and outermost
-actions clipped, so that a policy's sample beyond the bounds is clipped and not refused.
-"""
+"""Wrappers that every environment gets: actions and observations as the contract says."""
 
 from typing import Any
 
 import elements
 import numpy as np
 
-from . import spaces
-from .base import Env, Spaces, Step
-from .errors import UserError
-
-
-def wrap(env: Env) -> Env:
-    """Return the environment as the driver wants it."""
-    return ClipAction(CheckSpaces(UnifyDtypes(NormalizeAction(env))))
-
-
-class Wrapper(Env):
-    """Passes everything on; what is not part of the contract too (`wrapper.anything`)."""
-
-    def __init__(self, env: Env):
-        self.env = env
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith('__') or name == 'env':
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    @property
-    def obs_space(self) -> Spaces:
-        return self.env.obs_space
-
-    @property
-    def act_space(self) -> Spaces:
-        return self.env.act_space
-
-    def step(self, action: Step) -> Step:
-        return self.env.step(action)
-
-    def close(self) -> None:
-        self.env.close()
+from .. import spaces
+from ..base import Env, Spaces, Step
+from ..errors import UserError
+from .base import Wrapper
 
 
 class NormalizeAction(Wrapper):
@@ -186,23 +151,3 @@ class ClipAction(Wrapper):
     def step(self, action: Step) -> Step:
         clipped = {key: np.clip(action[key], *bound) for key, bound in self._bounds.items()}
         return self.env.step({**action, **clipped})
-
-
-class TimeLimit(Wrapper):
-    """Ends episodes after `duration` steps that follow the reset, with is_last alone."""
-
-    def __init__(self, env: Env, duration: int):
-        super().__init__(env)
-        self._duration = duration
-        self._steps = 0
-        self._over = True
-
-    def step(self, action: Step) -> Step:
-        if self._over:
-            action = {**action, 'reset': np.bool_(True)}
-        obs = dict(self.env.step(action))
-        self._steps = 0 if obs['is_first'] else self._steps + 1
-        if self._steps >= self._duration:
-            obs['is_last'] = np.bool_(True)
-        self._over = bool(obs['is_last'])
-        return obs

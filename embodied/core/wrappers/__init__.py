@@ -1,0 +1,24 @@
+"""Wrappers between an environment and the driver.
+
+`wrap` puts on those that every environment gets, from the environment outwards: actions
+normalised to [-1, 1], dtypes unified, every value checked against its space, and outermost
+actions clipped, so that a policy's sample beyond the bounds is clipped and not refused. The
+others are for adapters and users.
+"""
+
+from ..base import Env
+from .base import Wrapper
+from .contract import CheckSpaces, ClipAction, NormalizeAction, UnifyDtypes
+from .episodes import ActionRepeat, RestartOnException, TimeLimit
+from .values import AddObs, BackwardReturn, DiscretizeAction, FlattenTwoDimObs, ResizeImage
+
+__all__ = [
+    'ActionRepeat', 'AddObs', 'BackwardReturn', 'CheckSpaces', 'ClipAction',
+    'DiscretizeAction', 'FlattenTwoDimObs', 'NormalizeAction', 'ResizeImage',
+    'RestartOnException', 'TimeLimit', 'UnifyDtypes', 'Wrapper', 'wrap',
+]  # fmt: skip
+
+
+def wrap(env: Env) -> Env:
+    """Return the environment as the driver wants it."""
+    return ClipAction(CheckSpaces(UnifyDtypes(NormalizeAction(env))))

@@ -1,0 +1,31 @@
+"""What all wrappers share."""
+
+from typing import Any
+
+from ..base import Env, Spaces, Step
+
+
+class Wrapper(Env):
+    """Passes everything on; what is not part of the contract too (`wrapper.anything`)."""
+
+    def __init__(self, env: Env):
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or name == 'env':
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def obs_space(self) -> Spaces:
+        return self.env.obs_space
+
+    @property
+    def act_space(self) -> Spaces:
+        return self.env.act_space
+
+    def step(self, action: Step) -> Step:
+        return self.env.step(action)
+
+    def close(self) -> None:
+        self.env.close()
