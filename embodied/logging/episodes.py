@@ -27,13 +27,16 @@ class Episodes:
         self._now = now
         self._running: dict[int, _Episode] = {}
         self._stats = Aggregate()
+        self._counts = {'ep_starts': 0, 'ep_ends': 0, 'ep_abandoned': 0}
 
     def add(self, transition: Transition, worker: int) -> dict[str, float] | None:
         """Return {'episode/score', 'episode/length'} if this step ends an episode."""
         now = self._now()
         if worker in self._running and now - self._running[worker].seen > self._timeout:
-            del self._running[worker]
+            self._abandon(worker)
         if transition['is_first']:
+            self._abandon(worker)
+            self._counts['ep_starts'] += 1
             self._running[worker] = _Episode(videos=worker == 0)
         episode = self._running.get(worker)
         if episode is None:
@@ -42,14 +45,27 @@ class Episodes:
         if not transition['is_last']:
             return None
         del self._running[worker]
+        self._counts['ep_ends'] += 1
         self._stats.add(episode.stats(), prefix='epstats')
         return {'episode/score': episode.score, 'episode/length': float(episode.length)}
 
     def stats(self) -> dict[str, Any]:
         """Return the epstats/… of the episodes ended since the last call, and start anew."""
         limit = self._now() - self._timeout
-        self._running = {k: v for k, v in self._running.items() if v.seen >= limit}
+        for worker in [k for k, v in self._running.items() if v.seen < limit]:
+            self._abandon(worker)
         return self._stats.result()
+
+    def counts(self) -> dict[str, int]:
+        """Return the episodes that began, ended and were abandoned since the start, and those
+        that run now (ep_states).
+        """
+        return {**self._counts, 'ep_states': len(self._running)}
+
+    def _abandon(self, worker: int) -> None:
+        """Drop the episode of a worker, if there is one."""
+        if self._running.pop(worker, None):
+            self._counts['ep_abandoned'] += 1
 
 
 class _Episode:

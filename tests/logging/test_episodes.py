@@ -158,3 +158,16 @@ def test_a_slow_worker_is_not_dropped():
         step = {'reward': np.float32(1), 'is_first': index == 0, 'is_last': index == 2}
         results.append(stats.add(step, 0))
     assert results[-1] == {'episode/score': 3, 'episode/length': 3}
+
+
+def test_counts_of_episodes():
+    clock = Time()
+    stats = logging.Episodes(timeout=10, now=clock)
+    run(stats, [0, 1])
+    run(stats, [0, 1], worker=1, last=False)
+    run(stats, [0, 1], worker=1, last=False)  # the first one never ended
+    run(stats, [0, 1], worker=2, last=False)
+    assert stats.counts() == {'ep_starts': 4, 'ep_ends': 1, 'ep_abandoned': 1, 'ep_states': 2}
+    clock.value = 11
+    stats.stats()
+    assert stats.counts() == {'ep_starts': 4, 'ep_ends': 1, 'ep_abandoned': 3, 'ep_states': 0}
