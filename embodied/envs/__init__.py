@@ -24,11 +24,12 @@ SUITES = {
     'crafter': Suite('crafter:Crafter', ('reward', 'noreward')),
     'dummy': Suite('dummy:Dummy', ('disc', 'cont')),
     'gym': Suite('gym:make', None),
+    'pinpad': Suite('pinpad:PinPad', ('three', 'four', 'five', 'six', 'seven', 'eight')),
 }
 
 LATER = (
     'atari', 'atari100k', 'bsuite', 'dm', 'dmc', 'dmlab', 'langroom', 'loconav', 'memmaze',
-    'minecraft', 'pinpad', 'procgen',
+    'minecraft', 'procgen',
 )  # fmt: skip
 
 
