@@ -90,6 +90,30 @@ class Runtime(Agent):
 
         Raises FloatingPointError naming the first output that is not finite.
         """
+        step = self._step('policy', len(obs['is_first']))
+        return self._act(step, (carry,), obs, mode)
+
+    def init_table(self, capacity: int) -> Any:
+        """States of `capacity` environments before their first step, for `policy_ids`."""
+        if not self.view:
+            raise UserError('This process does not act (--jax.enable_policy False)')
+        table = self.model.init_policy(capacity)
+        return jax.device_put(table, sharding.replicated(self.policy_mesh))
+
+    def policy_ids(
+        self, table: Any, ids: np.ndarray, obs: dict, mode: str = 'train'
+    ) -> tuple[Any, dict, dict]:
+        """Act for the environments `ids` (n,), int32, whose states are rows of the table.
+
+        The states stay on the device; the table passed is given up to this call, and the new
+        one is returned with act and out, see `policy`. Where an id comes twice, which of its
+        states is kept is not said.
+        """
+        capacity = len(jax.tree.leaves(table)[0])
+        step = self._step('policy_ids', len(ids), capacity)
+        return self._act(step, (table, np.asarray(ids, np.int32)), obs, mode)
+
+    def _act(self, step: Any, carry: tuple, obs: dict, mode: str) -> tuple[Any, dict, dict]:
         purpose, name = ('eval', 'evals') if mode == 'eval' else ('policy', 'actions')
         obs = {k: obs[k] for k in self.obs_space}
         batch = len(obs['is_first'])
@@ -98,14 +122,13 @@ class Runtime(Agent):
             self.counters[name] += 1
             view = self.view
         obs = jax.device_put(obs, sharding.batch_sharding(self.policy_mesh, batch))
-        step = self._step('policy', batch)
         with explained():
-            carry, *rest = step(view, carry, obs, self._seeds(count, purpose))
+            state, *rest = step(view, *carry, obs, self._seeds(count, purpose))
             act, out, finite = jax.device_get(rest)
         if not finite.all():
             name = self.model.checks[int(np.argmin(finite))]
             raise FloatingPointError(f'Policy output {name!r} is not finite')
-        return carry, act, out
+        return state, act, out
 
     # ---- learning
 
@@ -207,6 +230,11 @@ class Runtime(Agent):
         view = names.unflatten(self.view_template, flat)
         return self.model.policy(view, carry, obs, _key(seeds))
 
+    def _policy_ids(self, flat, table, ids, obs, seeds):
+        carry = jax.tree.map(lambda x: x[ids], table)
+        carry, *rest = self._policy(flat, carry, obs, seeds)
+        return jax.tree.map(lambda old, new: old.at[ids].set(new), table, carry), *rest
+
     def _train(self, flat, carry, data, seeds):
         state = names.unflatten(self.template, flat)
         state, carry, out, metrics = self.model.train(state, carry, data, _key(seeds))
@@ -217,11 +245,15 @@ class Runtime(Agent):
         return self.model.report(state, carry, data, _key(seeds))
 
     def _step(self, name: str, batch: int, length: int = 0) -> Any:
-        """The compiled policy, train or report for batches of this size; made once."""
+        """The compiled policy, train or report for batches of this size; made once.
+
+        length: of sequences, or the capacity of a table of states.
+        """
         key = name, batch, length
         if key not in self._compiled:
             with explained():
-                self._compiled[key] = self._build(name, batch, length)
+                build = self._build_table if name == 'policy_ids' else self._build
+                self._compiled[key] = build(name, batch, length)
         return self._compiled[key]
 
     def _build(self, name: str, batch: int, length: int) -> Any:
@@ -247,6 +279,22 @@ class Runtime(Agent):
             donate_argnums=donated,
         )  # fmt: skip
         return self._compile(jitted, *args)
+
+    def _build_table(self, name: str, batch: int, capacity: int) -> Any:
+        """The policy for some rows of a table of states."""
+        whole = sharding.replicated(self.policy_mesh)
+        split = sharding.batch_sharding(self.policy_mesh, batch)
+        obs = {
+            k: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype)
+            for k, x in self.obs_space.items()
+        }
+        table = jax.eval_shape(lambda: self.model.init_policy(capacity))
+        ids = jax.ShapeDtypeStruct((batch,), np.int32)
+        jitted = jax.jit(
+            self._policy_ids, in_shardings=(whole, whole, whole, split, whole),
+            out_shardings=(whole, split, split, whole), donate_argnums=(1,),
+        )  # fmt: skip
+        return self._compile(jitted, self.view, table, ids, obs, self._seeds(0, 'policy'))
 
     def _compile(self, jitted: Any, *args: Any) -> Any:
         """Compile ahead of time; `jax.debug` trades fast steps for a fast start."""

@@ -122,6 +122,23 @@ def test_policy_gives_actions_and_latents_in_their_spaces(agent):
     assert jax.tree.structure(again) == jax.tree.structure(carry)
 
 
+def test_a_table_of_states_acts_as_carries_do():
+    agent, other = make_agent(), make_agent()  # each counts its own draws
+    table = agent.init_table(5)
+    carries = jax.tree.map(np.array, other.init_policy(5))
+    rng = np.random.default_rng(0)
+    for rows in ([3, 0], [1, 3], [3, 0]):
+        ids = np.array(rows)
+        obs = {**make_obs(2), 'is_first': rng.random(2) < 0.3}
+        table, *found = agent.policy_ids(table, ids, obs)
+        carry, *wanted = other.policy(jax.tree.map(lambda x: x[ids], carries), obs)
+        jax.tree.map(lambda x, y: x.__setitem__(ids, y), carries, carry)
+        jax.tree.map(np.testing.assert_array_equal, found, wanted)
+        jax.tree.map(np.testing.assert_array_equal, table, carries)
+    assert np.any(carries['deter'][3])
+    assert not np.any(carries['deter'][[2, 4]])
+
+
 def test_an_observation_that_is_not_finite_is_named():
     agent = make_agent()
     obs = make_obs(2)
@@ -353,6 +370,8 @@ def test_a_process_that_only_learns_has_no_policy():
     assert agent.view == {}
     with pytest.raises(embodied.UserError, match='enable_policy'):
         agent.init_policy(1)
+    with pytest.raises(embodied.UserError, match='enable_policy'):
+        agent.init_table(1)
     _, _, metrics = agent.train(agent.init_train(12), make_batch(agent))
     assert metrics['opt/updates'] == 1
 
