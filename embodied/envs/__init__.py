@@ -14,21 +14,27 @@ from embodied.core.errors import UserError
 
 
 class Suite(NamedTuple):
-    """Where the adapter is, `module:callable`, and its tasks; None where any name may exist."""
+    """Where the adapter is, `module:callable`, and its tasks.
+
+    Where `tasks` is None the adapter knows the names that there are; `example` is one of them.
+    """
 
     factory: str
     tasks: tuple[str, ...] | None
+    example: str = ''
 
 
 SUITES = {
+    'bsuite': Suite('bsuite:make', None, 'catch/0'),
     'crafter': Suite('crafter:Crafter', ('reward', 'noreward')),
+    'dm': Suite('dm:make', None, 'yourmodule:function'),
     'dummy': Suite('dummy:Dummy', ('disc', 'cont')),
-    'gym': Suite('gym:make', None),
+    'gym': Suite('gym:make', None, 'CartPole-v1'),
     'pinpad': Suite('pinpad:PinPad', ('three', 'four', 'five', 'six', 'seven', 'eight')),
 }
 
 LATER = (
-    'atari', 'atari100k', 'bsuite', 'dm', 'dmc', 'dmlab', 'langroom', 'loconav', 'memmaze',
+    'atari', 'atari100k', 'dmc', 'dmlab', 'langroom', 'loconav', 'memmaze',
     'minecraft', 'procgen',
 )  # fmt: skip
 
@@ -48,7 +54,7 @@ def find(task: str) -> tuple[str, str]:
         )
     tasks = SUITES[suite].tasks
     if not name or (tasks and name not in tasks):
-        expected = ', '.join(f'{suite}_{x}' for x in tasks or ('CartPole-v1',))
+        expected = ', '.join(f'{suite}_{x}' for x in tasks or (SUITES[suite].example,))
         raise UserError(
             f'Unknown task {name!r} in --task {task}; expected for example {expected}.'
             f'{_nearest(task, [f"{suite}_{x}" for x in tasks or ()])}'
@@ -64,8 +70,12 @@ def make(task: str, seed: int = 0, **options: Any) -> Env:
     return factory(name, seed=seed, **options)
 
 
-def require(package: str, suite: str) -> ModuleType:
-    """Import the package that a suite stands on; UserError naming the pip extra otherwise."""
+def require(package: str, suite: str, system: str = '') -> ModuleType:
+    """Import the package that a suite stands on.
+
+    system: the packages of the operating system that it needs, as apt names them. Raises a
+    UserError that names the pip extra, or these.
+    """
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as e:
@@ -73,6 +83,19 @@ def require(package: str, suite: str) -> ModuleType:
             f'The suite {suite!r} needs the package {e.name!r}, which is not installed.\n'
             f"Run in a clone: pip install -e '.[{suite}]' (the Dockerfile shows a full set-up)."
         ) from e
+    except (ImportError, OSError) as e:
+        if not system:
+            raise
+        raise missing_library(suite, system, e) from e
+
+
+def missing_library(suite: str, system: str, error: Any) -> UserError:
+    """The error that a suite lacks a library of the operating system."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UserError(
+        f'The suite {suite!r} lacks a system library: {line}\n'
+        f'Install it, on Debian: apt-get install {system} (the Dockerfile shows a full set-up).'
+    )
 
 
 def _nearest(name: str, options: Any) -> str:
