@@ -1,0 +1,136 @@
+"""One TCP connection: frames in, frames out, and nothing that blocks."""
+
+import collections
+import contextlib
+import itertools
+import socket
+import threading
+
+import numpy as np
+
+from .errors import ProtocolError
+from .frames import LIMIT
+from .packing import Parts
+
+ROUNDS = 16  # system calls on one connection before others have their turn
+PARTS = 64  # that go into one system call
+ALIVE_AFTER, ALIVE_EVERY, ALIVE_TRIES = 10, 5, 4  # seconds, seconds, probes
+UNHEARD = 20_000  # milliseconds after which what was sent counts as lost
+
+
+class Connection:
+    """A connected socket that does not block. `send` and `flush` may come from any thread."""
+
+    def __init__(self, sock: socket.socket, greeting: bytes = b''):
+        """Take over a socket on which `greeting` comes before the first frame."""
+        sock.setblocking(False)
+        _keep_alive(sock)
+        self.greeted = not greeting
+        self.closed = False
+        self._sock = sock
+        self._out: collections.deque = collections.deque()
+        self._lock = threading.Lock()
+        self._greeting = greeting
+        self._read = b''  # of the greeting
+        self._head = bytearray(8)
+        self._body: memoryview | None = None
+        self._target = memoryview(self._head)  # what is still to be filled
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def within_frame(self) -> bool:
+        """Whether a frame has begun and is not complete."""
+        return self._body is not None or len(self._target) < 8
+
+    def send(self, parts: Parts) -> bool:
+        """Send what the socket takes; return whether that was all. Raises OSError."""
+        with self._lock:
+            waiting = bool(self._out)
+            self._out.extend(parts)
+            return False if waiting else self._flush(ROUNDS)
+
+    def flush(self) -> bool:
+        """Send what the socket takes now; return whether that was all. Raises OSError."""
+        with self._lock:
+            return self._flush(ROUNDS)
+
+    def _flush(self, rounds: int) -> bool:
+        while self._out and rounds:
+            rounds -= 1
+            try:
+                sent = self._sock.sendmsg(list(itertools.islice(self._out, PARTS)))
+            except BlockingIOError:
+                return False
+            while self._out and sent >= len(self._out[0]):
+                sent -= len(self._out.popleft())
+            if sent:
+                self._out[0] = memoryview(self._out[0])[sent:]
+        return not self._out
+
+    def receive(self) -> memoryview | None:
+        """Return the next frame, or None if it is not complete yet.
+
+        Raises OSError, EOFError at the end, or ProtocolError.
+        """
+        for _ in range(ROUNDS):
+            try:
+                if not self.greeted:
+                    self._greet()
+                    continue
+                size = self._sock.recv_into(self._target)
+            except BlockingIOError:
+                return None
+            if not size:
+                raise EOFError
+            self._target = self._target[size:]
+            if not self._target and (frame := self._next()) is not None:
+                return frame
+        return None
+
+    def _greet(self) -> None:
+        part = self._sock.recv(len(self._greeting) - len(self._read))
+        if not part:
+            raise EOFError
+        self._read += part
+        if not self._greeting.startswith(self._read):
+            raise ProtocolError('does not speak the protocol of portal')
+        self.greeted = self._read == self._greeting
+
+    def _next(self) -> memoryview | None:
+        """Go on after a part is complete; return the frame if it was its content."""
+        if self._body is None:
+            length = int.from_bytes(self._head, 'little')
+            if not 0 < length <= LIMIT:
+                raise ProtocolError('sent a frame of no length or over the limit')
+            # Memory that nobody has touched costs nothing until the bytes really come.
+            self._body = np.empty(length, np.uint8).data
+            self._target = self._body
+            return None
+        frame, self._body = self._body, None
+        self._target = memoryview(self._head)
+        return frame
+
+    def close(self) -> None:
+        """Close the socket. What is not sent yet is lost."""
+        with self._lock:  # or a thread in `send` could write to what gets the same number
+            self.closed = True
+            self._out.clear()
+            self._sock.close()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Notice a peer that vanished without a word, where the system can."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in (
+        ('TCP_KEEPIDLE', ALIVE_AFTER),
+        ('TCP_KEEPINTVL', ALIVE_EVERY),
+        ('TCP_KEEPCNT', ALIVE_TRIES),
+        ('TCP_USER_TIMEOUT', UNHEARD),
+    ):
+        if hasattr(socket, name):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
