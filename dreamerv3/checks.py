@@ -14,13 +14,12 @@ from typing import Any
 import elements
 import numpy as np
 
+from dreamerv3 import outputs
 from embodied import UserError, envs
 from embodied.run import start
 
 SCRIPTS = ('train', 'train_eval', 'eval_only')
 SCRIPTS_LATER = ('parallel', 'parallel_env', 'parallel_envs', 'parallel_replay')
-OUTPUTS = ('jsonl', 'scope')
-OUTPUTS_LATER = ('tensorboard', 'wandb', 'expa')
 
 CHOICES = {
     'jax.platform': ('auto', 'cuda', 'gpu', 'tpu', 'cpu'),
@@ -42,8 +41,6 @@ FIXED = {
     'clock_addr': '',
     'clock_port': '',
     'ipv6': False,
-    'logger.timer': True,
-    'logger.user': '',
     'replay.priosignal': 'model',
     'run.bind': '',
     'run.actor_addr': 'localhost:{auto}',
@@ -54,7 +51,6 @@ FIXED = {
     'run.agent_process': False,
     'run.remote_envs': False,
     'run.remote_replay': False,
-    'logger.videos': False,
     'run.env_python': '',
     'jax.coordinator_address': '',
 }
@@ -195,11 +191,10 @@ def _check_names(config: elements.Config) -> None:
         )
     envs.find(config.task)
     for name in config.logger.outputs:
-        if name not in OUTPUTS:
-            later = ' It comes in a later version.' if name in OUTPUTS_LATER else ''
+        if name not in outputs.MAKERS:
             raise UserError(
                 f'Output {name!r} in --logger.outputs is not available; expected '
-                f'{", ".join(OUTPUTS)}.{later or nearest(name, OUTPUTS)}'
+                f'{", ".join(outputs.MAKERS)}.{nearest(name, outputs.MAKERS)}'
             )
 
 

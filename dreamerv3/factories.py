@@ -12,7 +12,7 @@ import elements
 import numpy as np
 
 import embodied
-from dreamerv3 import checks, reference
+from dreamerv3 import checks, outputs, reference
 from embodied import UserError, envs, logging, selectors, streams, wrappers
 
 # Keys that an agent gets beside its own section.
@@ -148,16 +148,12 @@ def make_stream(
 def make_logger(config: elements.Config) -> 'embodied.logging.Logger':
     """The terminal and the outputs that the config names, all in the logdir.
 
-    The x axis counts environment frames: steps times the suite's action repeat.
+    The x axis counts environment frames: steps times the suite's action repeat. Turns the
+    timers of this process off without logger.timer.
     """
-    outputs = [logging.Terminal(config.logger.filter)]
-    if 'jsonl' in config.logger.outputs:
-        outputs.append(logging.JSONL(config.logdir, 'metrics.jsonl'))
-        outputs.append(logging.JSONL(config.logdir, 'scores.jsonl', '^episode/score$'))
-    if 'scope' in config.logger.outputs:
-        outputs.append(logging.Scope(config.logdir, fps=config.logger.fps))
+    elements.timer.global_timer.enabled = config.logger.timer
     repeat = _env_options(config).get('repeat', 1)
-    return logging.Logger(elements.Counter(), outputs, multiplier=repeat)
+    return logging.Logger(elements.Counter(), outputs.make(config), multiplier=repeat)
 
 
 def _env_options(config: elements.Config) -> dict[str, Any]:

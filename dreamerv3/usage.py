@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import elements
 
-from dreamerv3 import checks
+from dreamerv3 import checks, outputs
 from dreamerv3 import config as configs
 from embodied import UserError, envs
 
@@ -30,7 +30,7 @@ FLAGS = (
     ('--run.envs N', 'environments'),
     ('--run.debug BOOL', 'environments in this process instead of one process each'),
     ('--jax.platform NAME', 'auto, cpu, gpu, cuda or tpu'),
-    ('--logger.outputs A,B', 'jsonl, scope'),
+    ('--logger.outputs A,B', ', '.join(outputs.MAKERS)),
     (r"--'.*\.units' N", 'regular expressions set several keys at once'),
 )
 

@@ -38,10 +38,11 @@ def test_readme_lists_the_suites_there_are():
     assert {k for k, v in listed.items() if v != 'available'} == set(envs.LATER)
 
 
-def test_extras_are_named_after_suites():
+def test_extras_are_named_after_suites_and_outputs():
     built_in = {'dummy', 'pinpad'}
     by_hand = {'dmlab', 'minecraft'}  # no package installs them
-    extras = set(PROJECT['optional-dependencies']) - {'test'}
+    outputs = {'tensorboard', 'wandb', 'mlflow'}
+    extras = set(PROJECT['optional-dependencies']) - {'test'} - outputs
     assert extras == {*envs.SUITES, *envs.LATER} - built_in - by_hand
 
 

@@ -5,7 +5,7 @@ import math
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Any, BinaryIO
 
 import elements
 
@@ -28,8 +28,7 @@ class JSONL:
         self._path = pathlib.Path(logdir) / filename
         self._pattern = re.compile(pattern)
         self._last: tuple[int, dict[str, Any]] | None = None  # where it starts, and the line
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_cut_line(self._path)
+        self._prepared = False
 
     def write(self, summaries: list[Summary]) -> None:
         """Append and flush."""
@@ -39,15 +38,14 @@ class JSONL:
                 lines.setdefault(step, {'step': step})[name] = _finite(float(value))
         if not lines:
             return
-        with open(self._path, 'r+b' if self._path.exists() else 'wb') as file:
-            start = file.seek(0, os.SEEK_END)
-            if self._last and self._last[0] < start and self._last[1]['step'] in lines:
+        self._prepare()
+        with open(self._path, 'r+b' if self._path.exists() else 'w+b', buffering=0) as file:
+            start = end = file.seek(0, os.SEEK_END)
+            if self._last and self._last[0] < end and self._last[1]['step'] in lines:
                 start, last = self._last
                 lines[last['step']] = {**last, **lines[last['step']]}
             texts = [_line(lines[step]) for step in sorted(lines)]
-            file.seek(start)
-            file.write(b''.join(texts))
-            file.truncate()
+            _replace(file, start, b''.join(texts))
             self._last = file.tell() - len(texts[-1]), lines[max(lines)]
 
     def rewind(self, step: int) -> pathlib.Path | None:
@@ -55,6 +53,7 @@ class JSONL:
 
         A run that goes on from a checkpoint would otherwise write their steps again.
         """
+        self._prepare()
         if not self._path.exists():
             return None
         with open(self._path, 'rb') as file:
@@ -76,6 +75,32 @@ class JSONL:
 
     def close(self) -> None:
         """Nothing is kept back."""
+
+    def _prepare(self) -> None:
+        """Make the folder, and the file whole; until this works, every write tries it."""
+        if not self._prepared:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            _drop_cut_line(self._path)
+            self._prepared = True
+
+
+def _replace(file: BinaryIO, start: int, content: bytes) -> None:
+    """Put content in the place of everything from `start` on; a full disk changes nothing."""
+    file.seek(start)
+    before = file.read()
+    try:
+        _write_all(file, start, content)
+        file.truncate()
+    except OSError:
+        _write_all(file, start, before)
+        file.truncate()
+        raise
+
+
+def _write_all(file: BinaryIO, start: int, content: bytes) -> None:
+    file.seek(start)
+    while content:
+        content = content[file.write(content) :]
 
 
 def _line(values: dict[str, Any]) -> bytes:

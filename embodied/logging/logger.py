@@ -1,15 +1,22 @@
 """The logger: collects metrics and hands them to outputs that cannot disturb each other."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+
+from .notices import Notices
 
 Summary = tuple[int, str, Any]  # step on the x axis, name, array or str
 
 
 class Output(Protocol):
-    """Where summaries go: a file, the terminal, a viewer."""
+    """Where summaries go: a file, the terminal, a viewer.
+
+    An output may also have `rewind(step)`, `progress(…)`, `busy(text)` and `watch(…)`, which
+    are those of the logger. It must not change the arrays, which all outputs share.
+    """
 
     name: str
 
@@ -24,8 +31,9 @@ class Logger:
     """Collects metrics between writes.
 
     step: counter of env steps, something that `int()` reads. multiplier: env frames per step
-    (the action repeat), for the x axis alone. An output that raises is reported once, by its
-    name, and neither stops the others nor the run.
+    (the action repeat), for the x axis alone. An output that raises is reported by its name,
+    once a minute at most, and neither stops the others nor the run. `Background` keeps the run
+    from waiting for an output.
     """
 
     def __init__(self, step: Any, outputs: Iterable[Output], multiplier: int = 1):
@@ -33,7 +41,7 @@ class Logger:
         self.outputs = list(outputs)
         self.multiplier = multiplier
         self._pending: list[Summary] = []
-        self._reported: set[str] = set()
+        self._notices: dict[str, Notices] = {}
 
     def add(self, mapping: Mapping[str, Any], prefix: str | None = None) -> None:
         """Collect metrics under the current step; nested names are joined by '/'.
@@ -63,28 +71,42 @@ class Logger:
                 self._try(output.name, output.write, list(summaries))
 
     def rewind(self, step: int) -> None:
-        """Tell the outputs that keep lines that the run goes on from this env step."""
-        for output in self.outputs:
-            if hasattr(output, 'rewind'):
-                self._try(output.name, output.rewind, int(step) * self.multiplier)
+        """Tell the outputs that the run goes on from this env step."""
+        self._tell('rewind', int(step) * self.multiplier)
+
+    def progress(self, total: float, **state: float) -> None:
+        """Tell the outputs that show it how far the run is, see `live.Line`."""
+        self._tell('progress', int(self.step), total, **state)
+
+    @contextlib.contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """Show what the run waits for, in the outputs that can."""
+        self._tell('busy', text)
+        try:
+            yield
+        finally:
+            self._tell('busy', '')
+
+    def watch(self, transition: Mapping[str, Any], worker: int) -> None:
+        """Show a step of an evaluation to the outputs that film episodes."""
+        self._tell('watch', int(self.step) * self.multiplier, transition, worker)
 
     def close(self) -> None:
-        """Write what is left and close every output."""
+        """Write what is left, and close every output once it has written everything."""
         self.write()
         for output in self.outputs:
             self._try(output.name, output.close)
 
-    def _try(self, name: str, fn: Any, *args: Any) -> None:
+    def _tell(self, method: str, *args: Any, **kwargs: Any) -> None:
+        for output in self.outputs:
+            if hasattr(output, method):
+                self._try(output.name, getattr(output, method), *args, **kwargs)
+
+    def _try(self, name: str, fn: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            fn(*args)
+            fn(*args, **kwargs)
         except Exception as error:
-            if name not in self._reported:
-                self._reported.add(name)
-                print(
-                    f'Warning: the logger output {name} failed and may miss metrics: '
-                    f'{type(error).__name__}: {error}',
-                    flush=True,
-                )
+            self._notices.setdefault(name, Notices(name)).error(error)
 
 
 def _normalise(name: str, value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 Written through scope's own writer, with guards: it takes names of small letters only, uint8
 images of 1 or 3 channels, videos of even sides, and one kind of value per name; everything
-else makes it raise. It is used without its threads, so that nothing is lost at exit.
+else makes it raise. It is used without its threads, whose errors show late and whose last
+files may come after its end.
 """
 
 import os
@@ -13,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UserError
+from . import media
 from .logger import Summary
-
-RECORD = 16  # bytes of one entry in scope's tables: a step and a value, or a file's id
 
 
 class Scope:
@@ -42,7 +42,8 @@ class Scope:
         )
         self._writer = None  # it makes its folder at once, so it waits for the first metric
         self._columns: dict[tuple[str, str], str] = {}  # (metric, kind) -> name in scope
-        _drop_cut_records(pathlib.Path(logdir) / 'scope')
+        self._folder = pathlib.Path(logdir) / 'scope'
+        _drop_cut_records(self._folder)
 
     def write(self, summaries: list[Summary]) -> None:
         """Write every metric; the first error is raised after the last metric."""
@@ -60,7 +61,16 @@ class Scope:
                 for column in self._writer.cols.values():  # or they would be written later
                     column.steps, column.values = [], []
         if errors:
+            _drop_cut_records(self._folder)  # of a full disk
             raise errors[0]
+
+    def rewind(self, step: int) -> None:
+        """Forget what was written beyond a step, which the run is going to write again."""
+        for path, dtype in _tables(self._folder):
+            rows = np.fromfile(path, dtype)
+            kept = rows[rows['step'] <= step]
+            if len(kept) < len(rows):
+                kept.tofile(path)
 
     def close(self) -> None:
         """Nothing is kept back."""
@@ -79,38 +89,29 @@ class Scope:
 
 def convert(value: Any) -> tuple[str, Any]:
     """Return (kind, value) as scope's writer takes it; the value is None if it does not."""
-    if isinstance(value, str):
-        return 'text', value
-    if value.ndim == 0:
-        return 'scalar', float(value)
-    if value.ndim == 1 or not value.size:
+    kind = media.kind(value)
+    if kind == 'text':
+        return kind, value
+    if kind == 'scalar':
+        return kind, float(value)
+    if kind in ('vector', 'other'):
         return 'other', None
-    value = _channels(_bytes(value))
-    if value.ndim == 3:
-        return 'image', value
-    height, width = value.shape[1:3]
-    even = ((0, 0), (0, height % 2), (0, width % 2), (0, 0))
-    return 'video', np.pad(value, even, mode='edge')
+    value = media.pixels(value)
+    return kind, media.even(value) if kind == 'video' else value
 
 
-def _bytes(value: np.ndarray) -> np.ndarray:
-    """Numbers of any type as uint8: floats and bools from [0, 1], integers from [0, 255]."""
-    if value.dtype.kind in 'fb':
-        value = np.nan_to_num(value.astype(np.float32).clip(0, 1)) * 255
-    return value.clip(0, 255).astype(np.uint8)
-
-
-def _channels(value: np.ndarray) -> np.ndarray:
-    """1 or 3 channels: without alpha, and the first one of any other number."""
-    if value.ndim == 2:
-        value = value[..., None]
-    count = value.shape[-1]
-    return value[..., : 3 if count in (3, 4) else 1]
+def _tables(folder: pathlib.Path) -> list[tuple[pathlib.Path, np.dtype]]:
+    """The tables of scope's format: scalars, and the index of each folder of files."""
+    scalars, index = [('step', '>i8'), ('value', '>f8')], [('step', 'i8'), ('file', 'S8')]
+    return [
+        *((path, np.dtype(scalars)) for path in folder.glob('*.float')),
+        *((path, np.dtype(index)) for path in folder.glob('*/index')),
+    ]
 
 
 def _drop_cut_records(folder: pathlib.Path) -> None:
     """Cut tables to whole records: half of one, left by a kill, would shift all later ones."""
-    for path in [*folder.glob('*.float'), *folder.glob('*/index')]:
+    for path, dtype in _tables(folder):
         size = path.stat().st_size
-        if size % RECORD:
-            os.truncate(path, size - size % RECORD)
+        if size % dtype.itemsize:
+            os.truncate(path, size - size % dtype.itemsize)

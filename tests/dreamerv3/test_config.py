@@ -142,7 +142,7 @@ BAD = {
     '--env.crafter.size 64': ('--env.crafter.size', '64'),
     '--env.crafter.size 64 x': ('--env.crafter.size', 'x'),
     '--logger.outputs': ('--logger.outputs', 'at least one'),
-    '--logger.outputs wandb': ('wandb', 'jsonl'),
+    '--logger.outputs wandbb': ('wandbb', 'jsonl', 'Nearest: wandb'),
     '--logger.filter (': ('--logger.filter', 'regular expression'),
     '--*.depth 3': ('--*.depth', 'regular expression'),
     '--.*nothing 3': ('--.*nothing', 'No key'),

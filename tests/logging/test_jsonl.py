@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -127,3 +129,31 @@ def test_rewind_reads_lines_of_other_writers(tmp_path):
     (tmp_path / 'metrics.jsonl').write_text('{"x": 1, "step": 4.0}\n{"x": 2, "step": 9}\n')
     side = logging.JSONL(tmp_path).rewind(5)
     assert read(side) == [{'x': 2, 'step': 9}]
+
+
+FULL = """
+import resource, signal, sys
+import numpy as np
+from embodied import logging
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+output = logging.JSONL(sys.argv[1])
+output.write([(0, 'x', np.asarray(0.0)), (1, 'x', np.asarray(1.0))])
+resource.setrlimit(resource.RLIMIT_FSIZE, (60, resource.RLIM_INFINITY))
+for step in (1, 2):
+    try:
+        output.write([(step, 'y' * 30, np.asarray(0.0))])
+    except OSError as error:
+        print('failed')
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+output.write([(1, 'z', np.asarray(3.0))])
+"""
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path):
+    done = subprocess.run(
+        [sys.executable, '-c', FULL, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ['failed'] * 2, done.stderr
+    assert read(tmp_path / 'metrics.jsonl') == [
+        {'step': 0, 'x': 0}, {'step': 1, 'x': 1, 'z': 3}
+    ]  # fmt: skip

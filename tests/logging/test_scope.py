@@ -147,6 +147,18 @@ def test_a_record_cut_by_a_kill_does_not_shift_later_ones(tmp_path):
     assert (tmp_path / 'scope' / 't.txt' / 'index').stat().st_size == 32
 
 
+def test_rewind_forgets_what_comes_after_a_step(tmp_path):
+    write(tmp_path, *({'x': i, 't': str(i)} for i in range(6)))
+    output = logging.Scope(tmp_path)
+    output.rewind(2)
+    output.write([(3, 'x', np.asarray(30.0)), (3, 't', 'new')])
+    reader = scope.Reader(tmp_path)
+    assert [list(x) for x in reader['x']] == [[0, 1, 2, 3], [0, 1, 2, 30]]
+    steps, files = reader['t']
+    assert list(steps) == [0, 1, 2, 3]
+    assert [x.read_text() for x in files] == ['0', '1', '2', 'new']
+
+
 def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'scope', None)
     with pytest.raises(UserError, match=r'scope==0\.6\.3.*logger\.outputs'):

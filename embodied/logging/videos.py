@@ -1,0 +1,84 @@
+"""Episodes of an evaluation as MP4 files, encoded frame by frame while they are played."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import media
+from .logger import Summary
+
+
+class Videos:
+    """Films every image key, also one under log/, of every environment that it is shown.
+
+    Each episode becomes LOGDIR/videos/STEP-envINDEX-KEY.mp4, where STEP is that of its last
+    frame. What is not over at the end is left out.
+    """
+
+    name = 'videos'
+
+    def __init__(self, logdir: str | os.PathLike, fps: int = 15):
+        self._folder = pathlib.Path(logdir) / 'videos'
+        self._fps = fps
+        self._films: dict[tuple[int, str], tuple[media.Mp4, pathlib.Path]] = {}
+
+    def watch(self, step: int, transition: Mapping[str, Any], worker: int) -> None:
+        """Take a step of an environment."""
+        for key, value in transition.items():
+            value = np.asarray(value)
+            if value.dtype == np.uint8 and value.ndim == 3:
+                self._frame(step, transition, worker, key, value)
+
+    def write(self, summaries: list[Summary]) -> None:
+        """Metrics are not for this output."""
+
+    def close(self) -> None:
+        """Drop the episodes that are not over."""
+        for film in list(self._films):
+            self._drop(film)
+
+    def _frame(
+        self,
+        step: int,
+        transition: Mapping[str, Any],
+        worker: int,
+        key: str,
+        value: np.ndarray,
+    ) -> None:
+        film = worker, key
+        if transition['is_first']:
+            self._drop(film)
+            self._begin(film)
+        if film not in self._films:  # it began before the filming, or its file failed
+            return
+        writer, path = self._films[film]
+        try:
+            writer.add(value)
+            if transition['is_last']:
+                writer.close()
+                del self._films[film]
+                path.rename(self._folder / f'{step:012d}-env{worker}-{_plain(key)}.mp4')
+        except Exception:
+            self._drop(film)
+            raise
+
+    def _begin(self, film: tuple[int, str]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f'.env{film[0]}-{_plain(film[1])}.mp4'
+        self._films[film] = media.Mp4(path, self._fps), path
+
+    def _drop(self, film: tuple[int, str]) -> None:
+        """Forget an episode that is cut."""
+        if film in self._films:
+            writer, path = self._films.pop(film)
+            try:
+                writer.close()
+            finally:
+                path.unlink(missing_ok=True)
+
+
+def _plain(key: str) -> str:
+    return key.replace('/', '-')
