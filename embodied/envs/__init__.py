@@ -28,13 +28,14 @@ SUITES = {
     'bsuite': Suite('bsuite:make', None, 'catch/0'),
     'crafter': Suite('crafter:Crafter', ('reward', 'noreward')),
     'dm': Suite('dm:make', None, 'yourmodule:function'),
+    'dmc': Suite('dmc:make', None, 'walker_walk'),
     'dummy': Suite('dummy:Dummy', ('disc', 'cont')),
     'gym': Suite('gym:make', None, 'CartPole-v1'),
     'pinpad': Suite('pinpad:PinPad', ('three', 'four', 'five', 'six', 'seven', 'eight')),
 }
 
 LATER = (
-    'atari', 'atari100k', 'dmc', 'dmlab', 'langroom', 'loconav', 'memmaze',
+    'atari', 'atari100k', 'dmlab', 'langroom', 'loconav', 'memmaze',
     'minecraft', 'procgen',
 )  # fmt: skip
 
