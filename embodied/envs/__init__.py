@@ -25,6 +25,8 @@ class Suite(NamedTuple):
 
 
 SUITES = {
+    'atari': Suite('atari:Atari', None, 'pong'),
+    'atari100k': Suite('atari:Atari', None, 'pong'),
     'bsuite': Suite('bsuite:make', None, 'catch/0'),
     'crafter': Suite('crafter:Crafter', ('reward', 'noreward')),
     'dm': Suite('dm:make', None, 'yourmodule:function'),
@@ -35,7 +37,7 @@ SUITES = {
 }
 
 LATER = (
-    'atari', 'atari100k', 'dmlab', 'langroom', 'loconav', 'memmaze',
+    'dmlab', 'langroom', 'loconav', 'memmaze',
     'minecraft', 'procgen',
 )  # fmt: skip
 
