@@ -22,13 +22,15 @@ unchanged until the call is answered, since they are sent from where they are.
 from .address import fill, free_port, split
 from .client import Client, Future
 from .errors import Closed, RemoteError, Timeout
+from .methods import Reply
 from .proof import secret
-from .server import Reply, Server
+from .server import Server
 
 __all__ = [
     'Client',
     'Closed',
     'Future',
+    'Journal',
     'RemoteError',
     'Reply',
     'Server',

@@ -79,9 +79,9 @@ class Client:
         self._cond = threading.Condition()
         self._closed = False
         self._counts, self._since = [0, 0, 0.0], time.monotonic()
-        self._log = Log(name)
         host, port = address.split(addr)
-        self._link = Link(host, port, self, self._log, name)
+        self._link = Link(host, port, self, Log(name), name)
+        self._link.start()
 
     @property
     def connected(self) -> bool:

@@ -24,6 +24,9 @@ class Connection:
     def __init__(self, sock: socket.socket, greeting: bytes = b''):
         """Take over a socket on which `greeting` comes before the first frame."""
         sock.setblocking(False)
+        self.peer = ''  # host of the other side
+        with contextlib.suppress(OSError):
+            self.peer = str(sock.getpeername()[0])
         _keep_alive(sock)
         self.greeted = not greeting
         self.closed = False
@@ -122,8 +125,8 @@ class Connection:
 
 def _keep_alive(sock: socket.socket) -> None:
     """Notice a peer that vanished without a word, where the system can."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the connection is gone already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in (
         ('TCP_KEEPIDLE', ALIVE_AFTER),

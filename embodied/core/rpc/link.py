@@ -30,6 +30,8 @@ class Link:
         self._waker = Waker()
         self._running = True
         self._thread = threading.Thread(target=self._run, name=f'{name}-rpc', daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def send(self, connection: Connection, parts: Parts) -> None:
@@ -68,7 +70,9 @@ class Link:
         """Wait unless the client is closed meanwhile."""
         end = time.monotonic() + seconds
         while self._running and (left := end - time.monotonic()) > 0:
-            select.select([self._waker], [], [], left)
+            poll = select.poll()  # select.select knows no descriptors over 1023
+            poll.register(self._waker, select.POLLIN)
+            poll.poll(left * 1000)
             self._waker.clear()
 
     def _connect(self) -> tuple[socket.socket | None, str]:
@@ -76,7 +80,7 @@ class Link:
         reason = ''
         try:
             found = socket.getaddrinfo(*self._addr, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for a label of 64 letters
             return None, str(error)
         for family, kind, proto, _, addr in found:
             sock = None

@@ -93,15 +93,12 @@ class Listener:
             if events & READ:
                 self._read(connection)
         except (OSError, EOFError):
-            if connection.within_frame:
-                self._log('dropped a connection that ended within a message')
-            self._drop(connection)
+            reason = 'ended within a message' if connection.within_frame else ''
+            self._drop(connection, reason)
         except ProtocolError as error:
-            self._log(f'dropped a connection that {error}')
-            self._drop(connection)
+            self._drop(connection, str(error))
         except Exception as error:  # such as no memory; one client must not end the others
-            self._log(f'dropped a connection: {type(error).__name__}: {error}')
-            self._drop(connection)
+            self._drop(connection, f'raised {type(error).__name__}: {error}')
 
     def _read(self, connection: Connection) -> None:
         frame = connection.receive()
@@ -129,8 +126,7 @@ class Listener:
             return
         self._connections[connection] = self._silent[connection] = None
         if len(self._silent) > SILENT:
-            self._log('dropped connections that say nothing')
-            self._drop(next(iter(self._silent)))
+            self._drop(next(iter(self._silent)), 'says nothing, one of many')
 
     def _refuse(self) -> None:
         """Take and close a connection for which this process has no descriptor left.
@@ -148,7 +144,9 @@ class Listener:
         with contextlib.suppress(OSError):
             self._spare = os.open(os.devnull, os.O_RDONLY)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: Connection, reason: str) -> None:
+        if reason:
+            self._log(f'dropped a connection from {connection.peer} that {reason}', reason)
         if connection in self._connections:
             del self._connections[connection]
             self._silent.pop(connection, None)

@@ -36,7 +36,7 @@ def pack(data: Any) -> Parts:
     Raises TypeError or ValueError for what cannot be sent.
     """
     packer = _Packer()
-    structure = msgpack.packb(packer.add(data, 0))
+    structure = msgpack.packb(packer.add(data, ()))
     if packer.bfloats:
         packer.specs.append(['bfloat16', *packer.bfloats])
     parts = [structure, msgpack.packb(packer.specs), *packer.leaves]
@@ -52,8 +52,9 @@ def unpack(message: memoryview) -> Any:
     specs = _loads(specs)
     if not isinstance(specs, list) or len(specs) < len(leaves):
         raise ValueError('there is not one spec per value')
-    values = [_read(spec, leaf, len(message)) for spec, leaf in zip(specs, leaves)]  # noqa: B905
-    for extra in specs[len(leaves) :]:
+    own, extras = specs[: len(leaves)], specs[len(leaves) :]
+    values = [_read(x, leaf, len(message)) for x, leaf in zip(own, leaves, strict=True)]
+    for extra in extras:
         _restore_bfloats(extra, values)
     values.reverse()
     result = _build(_loads(structure), values, 0)
@@ -70,43 +71,55 @@ class _Packer:
         self.leaves: Parts = []
         self.bfloats: list[int] = []
 
-    def add(self, data: Any, depth: int) -> Any:
-        """Return the structure of data, after its leaves are added."""
-        if depth > DEPTH:
+    def add(self, data: Any, path: tuple) -> Any:
+        """Return the structure of data at a path, after its leaves are added."""
+        if len(path) > DEPTH:
             raise ValueError(f'data are nested over {DEPTH} levels')
         if isinstance(data, dict):
             if not all(isinstance(key, str) for key in data):
-                raise TypeError(f'keys must be str, found {[*data]}')
-            return {key: self.add(value, depth + 1) for key, value in data.items()}
+                raise TypeError(f'{_where(path)}keys must be str, found {[*data]}')
+            return {key: self.add(value, (*path, key)) for key, value in data.items()}
         if isinstance(data, (list, tuple)):
-            return [self.add(value, depth + 1) for value in data]
-        self._add_leaf(data)
-        return None
-
-    def _add_leaf(self, value: Any) -> None:
-        if value is None:
-            spec, leaf = ['none'], EMPTY
-        elif isinstance(value, str):
-            spec, leaf = ['utf8'], value.encode()
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            spec, leaf = ['bytes'], bytes(value)
-        elif isinstance(value, (np.ndarray, np.generic, bool, int, float)):
-            spec, leaf = self._array(np.asarray(value))
-        else:
-            raise TypeError(f'a {type(value).__name__} cannot be sent')
+            return [self.add(value, (*path, i)) for i, value in enumerate(data)]
+        try:
+            spec, leaf = self._leaf(data)
+        except TypeError as error:
+            raise TypeError(f'{_where(path)}{error}') from None
         self.specs.append(spec)
         self.leaves.append(leaf)
+        return None
 
-    def _array(self, array: np.ndarray) -> tuple[list, Any]:
-        if array.dtype.name == 'bfloat16':
+    def _leaf(self, value: Any) -> tuple[list, Any]:
+        if value is None:
+            return ['none'], EMPTY
+        if isinstance(value, str):
+            return ['utf8'], value.encode()
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return ['bytes'], bytes(value)
+        if not isinstance(value, (np.ndarray, np.generic, bool, int, float)):
+            raise TypeError(f'a {type(value).__name__} cannot be sent')
+        array = np.asarray(value)
+        name, is_bfloat = _sent_as(array.dtype)
+        if is_bfloat:
             self.bfloats.append(len(self.leaves))
-            array = np.ascontiguousarray(array).reshape(array.shape).view(np.uint16)
-        if not DTYPE.fullmatch(array.dtype.str):
-            raise TypeError(f'an array of type {array.dtype} cannot be sent')
-        spec = ['array', array.shape, array.dtype.str]
-        if not array.size:
-            return spec, EMPTY
+        spec = ['array', array.shape, name]
+        if array.nbytes <= JOIN:
+            return spec, array.tobytes() or EMPTY
         return spec, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _where(path: tuple) -> str:
+    return f'{"/".join(map(str, path))}: ' if path else ''
+
+
+@functools.lru_cache
+def _sent_as(dtype: np.dtype) -> tuple[str, bool]:
+    """Return the name of a type in specs, and whether it is bfloat16. Raises TypeError."""
+    if dtype.name == 'bfloat16':
+        return np.dtype(np.uint16).str, True
+    if not DTYPE.fullmatch(dtype.str):
+        raise TypeError(f'an array of type {dtype} cannot be sent')
+    return dtype.str, False
 
 
 def _join(parts: Parts) -> Parts:
@@ -161,11 +174,10 @@ def _read(spec: Any, leaf: memoryview, total: int) -> Any:
 
 
 def _array(shape: Any, dtype: Any, leaf: memoryview, total: int) -> np.ndarray:
-    if not isinstance(dtype, str) or not DTYPE.fullmatch(dtype):
-        raise ValueError(f'arrays of type {str(dtype)[:20]!r} are not accepted')
+    kind = _received_as(str(dtype))
     if not isinstance(shape, list) or not all(type(x) is int and x >= 0 for x in shape):
         raise ValueError('the shape of an array is damaged')
-    size, kind = math.prod(shape), np.dtype(dtype)
+    size = math.prod(shape)
     if len(leaf) != size * kind.itemsize and (size or bytes(leaf[:2]) != EMPTY):
         raise ValueError('an array does not fit its shape')
     if not size:
@@ -173,6 +185,13 @@ def _array(shape: Any, dtype: Any, leaf: memoryview, total: int) -> np.ndarray:
     array = np.frombuffer(leaf, kind).reshape(shape)
     share = array.flags.aligned and array.nbytes >= max(VIEW, total // SHARE)
     return array if share else array.copy()
+
+
+@functools.lru_cache
+def _received_as(name: str) -> np.dtype:
+    if not DTYPE.fullmatch(name):
+        raise ValueError(f'arrays of type {name[:20]!r} are not accepted')
+    return np.dtype(name)
 
 
 def _restore_bfloats(extra: Any, values: list) -> None:

@@ -19,7 +19,7 @@ REFUSAL = f'this server asks for {VARIABLE}: set it to the same value where the 
 
 def secret() -> bytes:
     """Return the secret of this environment, empty if there is none."""
-    return os.environb.get(VARIABLE.encode(), b'')
+    return os.fsencode(os.environ.get(VARIABLE, ''))
 
 
 class Prover:

@@ -1,107 +1,26 @@
-"""The server: methods with threads of their own, and replies to whatever comes."""
+"""The server: takes requests, has them executed, and survives whatever comes."""
 
-import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable
-from typing import Any
 
-from ..errors import UserError
-from . import address, frames, once, packing, proof
+from . import address, frames, packing, proof
+from . import once as repeated
 from .connection import Connection
-from .frames import RequestId
 from .listener import Listener
 from .log import Log
+from .methods import Method, Reply
 
 WAITING = 4096  # requests of one method; more are answered with an error
 STOP = None  # what a worker gets instead of a call
 
 
-class Reply:
-    """Answers one request, from any thread, now or later: `reply(value)` or `reply.error(e)`.
-
-    Only the first answer counts. Each request needs one, or its client waits for ever.
-    `client` are the random bytes of the client object that asks, None for a plain client.
-    """
-
-    def __init__(self, server: 'Server', method: '_Method', connection: Connection, tag: bytes):
-        self.connection, self.tag = connection, tag
-        self.ident: RequestId | None = None
-        self._server, self._method = server, method
-        self._came = self._began = time.monotonic()
-        self._unanswered = threading.Lock()
-
-    @property
-    def client(self) -> bytes | None:
-        return self.ident.client if self.ident else None
-
-    def __call__(self, value: Any) -> None:
-        """Send a result, which must not change afterwards; an error if it cannot be sent."""
-        try:
-            parts = packing.pack(value)
-        except Exception as error:
-            self.error(error)
-        else:
-            self._finish(frames.DONE, parts)
-
-    def error(self, error: BaseException) -> None:
-        """Send an error, and print it: with its traceback unless a user can mend it."""
-        message = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
-        self._server.log(f'{self._method.name} failed: {message}{_trace(error)}', message)
-        self._finish(frames.FAILED, [message.encode(errors='replace')])
-
-    def refuse(self, status: int, message: str) -> None:
-        """Send an error about the request itself, which is not executed."""
-        self._server.log(f'{self._method.name}: {message}')
-        if self._unanswered.acquire(blocking=False):
-            self._server.answer(self, status, [message.encode(errors='replace')])
-
-    def begin(self) -> None:
-        """Note that the handler starts."""
-        self._began = time.monotonic()
-
-    def _finish(self, status: int, parts: packing.Parts) -> None:
-        if not self._unanswered.acquire(blocking=False):
-            return
-        waiters = [self]
-        if self._method.once and self.ident:
-            name = self._method.name
-            waiters = self._server.executed.end(self.ident, name, status, parts)
-        for waiter in waiters:
-            self._server.answer(waiter, status, parts)
-        self._method.count(self._began - self._came, time.monotonic() - self._began)
-
-
-class _Method:
-    """A function that clients may call, the threads that run it, and how busy they are."""
-
-    def __init__(self, name: str, fn: Callable, workers: int, once: bool, deferred: bool):
-        self.name, self.fn, self.once, self.deferred = name, fn, once, deferred
-        self.workers = workers
-        self.calls: queue.SimpleQueue = queue.SimpleQueue()
-        self._totals = [0, 0.0, 0.0]
-        self._lock = threading.Lock()
-
-    def count(self, waited: float, busy: float) -> None:
-        with self._lock:
-            for place, value in enumerate((1, waited, busy)):
-                self._totals[place] += value
-
-    def stats(self) -> dict[str, float]:
-        """Return totals since the last call."""
-        with self._lock:
-            totals, self._totals = self._totals, [0, 0.0, 0.0]
-        names = 'calls', 'wait', 'busy'
-        return {f'{self.name}/{k}': float(x) for k, x in zip(names, totals, strict=True)}
-
-
 class Server:
-    """Serves methods at an address, as `portal.Server` does.
+    """Serves methods at 'HOST:PORT' to clients of ours and of portal.
 
-    It listens on the interface `bind`; by default on loopback if the address names this
-    machine as localhost or 127.x, and on all interfaces otherwise. `secret` is None for that
-    of the environment, and empty for none. A taken port is a UserError.
+    It listens on the interface `bind`; by default on loopback if the host is localhost or
+    127.x, and on all interfaces otherwise. `secret` is None for that of the environment, and
+    empty for none. A taken port is a UserError. `executed` has save and load, see there.
     """
 
     def __init__(
@@ -112,43 +31,42 @@ class Server:
         secret: bytes | str | None = None,
     ):
         host, self.port = address.split(addr)
-        self.executed = once.Executed()
+        self.name = name
         self.log = Log(name)
+        self.executed = repeated.Executed()
         self._prover = proof.Prover(secret)
-        self._methods: dict[str, _Method] = {}
+        self._methods: dict[str, Method] = {}
         self._threads: list[threading.Thread] = []
-        self._counts, self._since = [0, 0], time.monotonic()
+        self._received = self._sent = self._inflight = 0
+        self._since = time.monotonic()
         self._lock = threading.Lock()
-        self._inflight = 0
         self._closed = False
         sock = address.listen(host, self.port, bind, name)
         self._listener = Listener(sock, self._receive, self.log, name)
-        self._name = name
 
     def bind(self, method: str, fn: Callable, workers: int = 1, once: bool = False) -> None:
-        """Let clients call `fn(*args)`, which returns the result and must then not change it.
+        """Let clients call `fn(*args)`, which returns a result that nobody changes afterwards.
 
         The calls run in `workers` threads of their own, with one in the order of arrival.
         With `once`, a request that a client of ours sends again is not executed again.
         """
-        self._add(_Method(method, fn, workers, once, deferred=False))
+        self._add(Method(method, fn, workers, once, deferred=False))
 
     def defer(self, method: str, fn: Callable, once: bool = False) -> None:
         """Let clients call `fn(reply, *args)`, which returns at once and has `reply`, a
         `Reply`, called later. The calls run one by one in a thread of their own.
         """
-        self._add(_Method(method, fn, 1, once, deferred=True))
+        self._add(Method(method, fn, 1, once, deferred=True))
 
     def start(self) -> 'Server':
         """Begin to serve; returns the server."""
         for method in self._methods.values():
             for index in range(method.workers):
-                name = f'{self._name}-{method.name}-{index}'
-                thread = threading.Thread(
-                    target=self._work, args=(method,), name=name, daemon=True
-                )
-                self._threads.append(thread)
+                name = f'{self.name}-{method.name}-{index}'
+                thread = threading.Thread(target=self._work, args=(method,), name=name)
+                thread.daemon = True  # a handler that hangs must not keep the process
                 thread.start()
+                self._threads.append(thread)
         self._listener.start()
         return self
 
@@ -186,32 +104,37 @@ class Server:
         """
         now = time.monotonic()
         with self._lock:
-            (received, sent), self._counts = self._counts, [0, 0]
             seconds, self._since = max(1e-6, now - self._since), now
-            inflight = self._inflight
-        result = {
-            'numrecv': float(received),
-            'numsend': float(sent),
-            'recvrate': received / seconds,
-            'sendrate': sent / seconds,
-            'inflight': float(inflight),
-        }
+            result = {
+                'numrecv': float(self._received),
+                'numsend': float(self._sent),
+                'recvrate': self._received / seconds,
+                'sendrate': self._sent / seconds,
+                'inflight': float(self._inflight),
+            }
+            self._received = self._sent = 0
         for method in self._methods.values():
             result |= method.stats()
         return result
 
-    def answer(self, reply: Reply, status: int, parts: packing.Parts) -> None:
+    def send(
+        self, connection: Connection, tag: bytes, status: int, parts: packing.Parts
+    ) -> None:
         """Send a reply."""
-        with self._lock:
-            self._counts[1] += 1
-            self._inflight -= 1
         try:
-            message = frames.reply(reply.tag, status, parts)
+            message = frames.reply(tag, status, parts)
         except ValueError as error:  # too large
-            message = frames.reply(reply.tag, frames.FAILED, [str(error).encode()])
-        self._listener.send(reply.connection, message)
+            message = frames.reply(tag, frames.FAILED, [str(error).encode()])
+        with self._lock:
+            self._sent += 1
+        self._listener.send(connection, message)
 
-    def _add(self, method: _Method) -> None:
+    def settle(self) -> None:
+        """Note that a request needs nothing more."""
+        with self._lock:
+            self._inflight -= 1
+
+    def _add(self, method: Method) -> None:
         assert method.workers > 0
         assert method.name not in self._methods, method.name
         assert not self._threads, 'methods are bound before the server starts'
@@ -221,36 +144,44 @@ class Server:
         """Hand a request to the threads of its method. Runs in the thread of the listener."""
         request = frames.read_request(frame)
         with self._lock:
-            self._counts[0] += 1
+            self._received += 1
             self._inflight += 1
         method = self._methods.get(request.method)
         if method is None:
-            nobody = _Method('unknown method', print, 0, False, False)
-            reply = Reply(self, nobody, connection, request.tag)
-            reply.refuse(frames.UNKNOWN, f'there is no method {request.method[:50]!r}')
-            return
-        reply = Reply(self, method, connection, request.tag)
-        if method.calls.qsize() >= WAITING:
-            reply.refuse(frames.FAILED, f'{WAITING} requests are waiting already')
+            name = f'{request.method[:50]!r}'
+            self._refuse(connection, request, frames.UNKNOWN, f'there is no method {name}')
+        elif method.calls.qsize() >= WAITING:
+            full = f'{WAITING} requests are waiting already'
+            self._refuse(connection, request, frames.FAILED, full)
         else:
-            method.calls.put((reply, request))
+            method.calls.put((Reply(self, method, connection, request.tag), request))
 
-    def _work(self, method: _Method) -> None:
+    def _refuse(
+        self, connection: Connection, request: frames.Request, status: int, reason: str
+    ) -> None:
+        """Send an error about a request that is not executed."""
+        known = request.method if request.method in self._methods else 'unknown method'
+        self.log(f'refused a request ({known}): {reason}', f'{known} {status}')
+        self.send(connection, request.tag, status, [reason.encode(errors='replace')])
+        self.settle()
+
+    def _work(self, method: Method) -> None:
         """Execute the calls of a method until the server closes."""
         while (call := method.calls.get()) is not STOP and not self._closed:
             self._execute(method, *call)
             call = None  # it would keep its message alive until the next one comes
 
-    def _execute(self, method: _Method, reply: Reply, request: frames.Request) -> None:
+    def _execute(self, method: Method, reply: Reply, request: frames.Request) -> None:
         if not self._prover.accepts(request.frame):
-            reply.refuse(frames.REFUSED, proof.REFUSAL)
+            self._refuse(reply.connection, request, frames.REFUSED, proof.REFUSAL)
             return
         try:
             args, reply.ident = request.args()
         except Exception as error:
-            reply.refuse(frames.DAMAGED, f'could not read the arguments: {error}')
+            reason = f'the arguments cannot be read: {error}'
+            self._refuse(reply.connection, request, frames.DAMAGED, reason)
             return
-        if method.once and reply.ident and self._is_known(method, reply):
+        if method.once and self._is_repeated(method, reply):
             return
         reply.begin()
         try:
@@ -261,19 +192,15 @@ class Server:
         except Exception as error:
             reply.error(error)
 
-    def _is_known(self, method: _Method, reply: Reply) -> bool:
-        """Answer a request that was executed, and leave one that is running alone."""
-        assert reply.ident
+    def _is_repeated(self, method: Method, reply: Reply) -> bool:
+        """Answer a request that was executed; if it is running, its end answers this one."""
+        if reply.ident is None:
+            return False
         state, stored = self.executed.begin(reply.ident, method.name, reply)
-        if state == once.OVER:
+        if state == repeated.NEW:
+            return False
+        if stored:
             status, content = stored
-            self.answer(reply, status, [content])
-        return state != once.NEW
-
-
-def _trace(error: BaseException) -> str:
-    """Return the traceback of a bug below the call itself, empty if there is none."""
-    trace = error.__traceback__
-    if isinstance(error, UserError) or trace is None or trace.tb_next is None:
-        return ''
-    return '\n' + ''.join(traceback.format_tb(trace.tb_next)).rstrip()
+            self.send(reply.connection, reply.tag, status, [content])
+        self.settle()
+        return True
