@@ -33,13 +33,13 @@ SUITES = {
     'dmc': Suite('dmc:make', None, 'walker_walk'),
     'dummy': Suite('dummy:Dummy', ('disc', 'cont')),
     'gym': Suite('gym:make', None, 'CartPole-v1'),
+    'langroom': Suite('langroom:LangRoom', ('run', 'answer-only', 'answer-and-echo', 'echo')),
+    'memmaze': Suite('memmaze:make', None, '9x9'),
     'pinpad': Suite('pinpad:PinPad', ('three', 'four', 'five', 'six', 'seven', 'eight')),
+    'procgen': Suite('procgen:make', None, 'coinrun'),
 }
 
-LATER = (
-    'dmlab', 'langroom', 'loconav', 'memmaze',
-    'minecraft', 'procgen',
-)  # fmt: skip
+LATER = ('dmlab', 'loconav', 'minecraft')
 
 
 def find(task: str) -> tuple[str, str]:
