@@ -18,8 +18,10 @@ from dreamerv3 import outputs
 from embodied import UserError, envs
 from embodied.run import start
 
-SCRIPTS = ('train', 'train_eval', 'eval_only')
-SCRIPTS_LATER = ('parallel', 'parallel_env', 'parallel_envs', 'parallel_replay')
+SCRIPTS = (
+    'train', 'train_eval', 'eval_only',
+    'parallel', 'parallel_env', 'parallel_envs', 'parallel_replay',
+)  # fmt: skip
 
 CHOICES = {
     'jax.platform': ('auto', 'cuda', 'gpu', 'tpu', 'cpu'),
@@ -42,15 +44,6 @@ FIXED = {
     'clock_port': '',
     'ipv6': False,
     'replay.priosignal': 'model',
-    'run.bind': '',
-    'run.actor_addr': 'localhost:{auto}',
-    'run.replay_addr': 'localhost:{auto}',
-    'run.logger_addr': 'localhost:{auto}',
-    'run.actor_batch': -1,
-    'run.actor_threads': 1,
-    'run.agent_process': False,
-    'run.remote_envs': False,
-    'run.remote_replay': False,
     'run.env_python': '',
     'jax.coordinator_address': '',
 }
@@ -70,6 +63,7 @@ LEAST = {
     'consec_report': 1,
     'replay_context': 0,
     'seed': 0,
+    'replica': 0,
     'logger.fps': 1,
     'replay.chunksize': 1,
     'replay.prio.exponent': 0,
@@ -81,7 +75,9 @@ LEAST = {
     'run.envs': 1,
     'run.env_restarts': 0,
     'run.env_timeout': 0,
-    'run.eval_envs': 1,
+    'run.eval_envs': 0,
+    'run.actor_batch': -1,
+    'run.actor_threads': 1,
     'run.eval_eps': 0,
     'run.report_batches': 1,
     'run.episodes': 0,
@@ -105,6 +101,7 @@ def check(config: elements.Config) -> None:
     """Run every check that needs the config alone."""
     _check_names(config)
     _check_values(config)
+    _check_parallel(config)
     _check_lengths(config)
     _check_replay(config)
     _check_paths(config)
@@ -178,13 +175,8 @@ def _check_bspace(key, config) -> None:
 
 
 def _check_names(config: elements.Config) -> None:
-    if config.script in SCRIPTS_LATER:
-        raise UserError(
-            f'--script {config.script} comes in a later version; this one has '
-            f'{" and ".join(SCRIPTS)}.'
-        )
     if config.script not in SCRIPTS:
-        hint = nearest(config.script, SCRIPTS + SCRIPTS_LATER)
+        hint = nearest(config.script, SCRIPTS)
         raise UserError(
             f'Unknown script {config.script!r} in --script; expected '
             f'{" or ".join(SCRIPTS)}.{hint}'
@@ -204,6 +196,8 @@ def _check_values(config: elements.Config) -> None:
         if flat[key] not in choices:
             raise UserError(f'--{key} takes {", ".join(choices)}; found {flat[key]!r}.')
     for key, value in FIXED.items():
+        if key == 'replica' and config.script == 'parallel_env':
+            continue  # the number of the environment
         if flat[key] != value:
             topic = f'{TOPICS[key]} in' if key in TOPICS else 'comes in'
             raise UserError(
@@ -229,6 +223,15 @@ def _check_values(config: elements.Config) -> None:
         raise UserError(
             f'The deter size {rssm.deter} must be a multiple of --agent.dyn.rssm.blocks '
             f'{rssm.blocks}.'
+        )
+
+
+def _check_parallel(config: elements.Config) -> None:
+    run = config.run
+    if config.script == 'parallel_env' and config.replica >= run.envs + run.eval_envs:
+        raise UserError(
+            f'--replica {config.replica} is none of the {run.envs} + {run.eval_envs} '
+            'environments of --run.envs and --run.eval_envs, which count from 0.'
         )
 
 

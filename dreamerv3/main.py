@@ -24,6 +24,7 @@ import elements
 import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories, resume, usage
+from embodied.core.driver import accepts
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -89,10 +90,41 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
         embodied.run.train(agent, replay, env, stream, logger, args, ready)
     elif config.script == 'train_eval':
         replays = [replay, functools.partial(replay, 'replay_eval', 'eval')]
-        others = lambda index: env(config.run.envs + index)
+        others = functools.partial(_shifted, env, config.run.envs)
         embodied.run.train_eval(agent, *replays, env, others, stream, logger, args, ready)
     elif config.script == 'eval_only':
         embodied.run.eval_only(agent, env, logger, args, ready)
+    elif config.script.startswith('parallel'):
+        run_parallel(config, agent, env, replay, stream, logger)
+
+
+def run_parallel(
+    config: elements.Config, agent: Callable, env: Callable, replay: Callable,
+    stream: Callable, logger: Callable,
+) -> None:  # fmt: skip
+    """Run all of a parallel run, or the part that the script names."""
+    args, parallel = factories.run_args(config), embodied.run.parallel
+    replays = [replay, functools.partial(replay, 'replay_eval', 'eval')]
+    others = functools.partial(_shifted, env, config.run.envs)
+    if config.script == 'parallel':
+        ready = functools.partial(configs.save, config)
+        parallel.combined(agent, *replays, env, others, stream, logger, args, ready)
+    elif config.script == 'parallel_replay':
+        parallel.parallel_replay(*replays, stream, args)
+    elif config.script == 'parallel_envs':
+        parallel.parallel_envs(env, others, args)
+    elif config.script == 'parallel_env':
+        is_eval = config.replica >= config.run.envs
+        parallel.parallel_env(others if is_eval else env, config.replica, args, is_eval)
+
+
+def _shifted(
+    make_env: Callable, first: int, index: int, step: int = 0, attempt: int = 0
+) -> embodied.Env:
+    """Evaluation environment number `index`: those of training come before it."""
+    options = {'step': step, 'attempt': attempt}
+    options = {k: v for k, v in options.items() if v and accepts(make_env, k)}
+    return make_env(first + index, **options)
 
 
 if __name__ == '__main__':

@@ -35,7 +35,7 @@ FLAGS = (
 )
 
 
-# Of every script there is or will be.
+# What each script does.
 SCRIPTS = {
     'train': 'learn; goes on where the logdir ends',
     'train_eval': 'the same, with evaluations in environments of their own',

@@ -38,7 +38,9 @@ class Process:
     back.
     """
 
-    def __init__(self, name: str, fn: Callable[[], Any], restarts: int = 0, always: bool = False):
+    def __init__(
+        self, name: str, fn: Callable[[], Any], restarts: int = 0, always: bool = False
+    ):
         self.name = name
         self.restarts = restarts
         self.always = always
@@ -98,7 +100,9 @@ class Process:
         context = multiprocessing.get_context('spawn')
         self._conn, theirs = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_main, args=(theirs, self._target, len(self._restarted)), name=self.name,
+            target=_main,
+            args=(theirs, self._target, len(self._restarted)),
+            name=self.name,
         )
         self._process.start()
         theirs.close()
@@ -131,7 +135,9 @@ class Group:
         self._thread = threading.Thread(target=self._watch, name='processes', daemon=True)
         self._thread.start()
 
-    def start(self, name: str, fn: Callable[[], Any], restarts: int = 0, always: bool = False):
+    def start(
+        self, name: str, fn: Callable[[], Any], restarts: int = 0, always: bool = False
+    ) -> Process:
         """Start a process and watch it."""
         process = Process(name, fn, restarts, always)
         with self._lock:
@@ -173,7 +179,7 @@ class Group:
     def _watch(self) -> None:
         while not self._closed:
             with self._lock:
-                watched = {x.sentinel: x for x in self._processes}
+                watched: dict[Any, Process] = {x.sentinel: x for x in self._processes}
             for ready in connection.wait([self._reader, *watched]):
                 if ready is self._reader:
                     self._reader.recv()

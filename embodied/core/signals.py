@@ -6,6 +6,7 @@ at once, through Python's wakeup descriptor.
 """
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import socket
@@ -78,8 +79,9 @@ class Stop:
                 _leave(128 + number, 'Ended without saving, by a second signal.')
             if number:
                 self.requested = True
-                name = signal.Signals(number).name
-                print(f'{name}: the run ends; a second signal ends it at once.', flush=True)
+                if multiprocessing.parent_process() is None:  # others end with their parent
+                    name = signal.Signals(number).name
+                    print(f'{name}: the run ends; a second signal ends it at once.', flush=True)
             if self.requested and (_compiling or not self._begun):
                 _leave(0, 'Ended without saving: it had not begun, or was compiling.')
 

@@ -83,7 +83,7 @@ def test_every_script_is_explained(capsys):
     cli.main(['-h'])
     out = capsys.readouterr().out
     assert all(f'  {x} ' in out for x in checks.SCRIPTS)
-    assert set(usage.SCRIPTS) == {*checks.SCRIPTS, *checks.SCRIPTS_LATER}
+    assert set(usage.SCRIPTS) == {*checks.SCRIPTS}
 
 
 def test_a_bad_flag_from_a_clone_in_another_folder(tmp_path):

@@ -22,6 +22,7 @@ unchanged until the call is answered, since they are sent from where they are.
 from .address import fill, free_port, split
 from .client import Client, Future
 from .errors import Closed, RemoteError, Timeout
+from .journal import Journal
 from .methods import Reply
 from .proof import secret
 from .server import Server

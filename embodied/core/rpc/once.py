@@ -7,6 +7,7 @@ from typing import Any
 
 from . import packing
 from .frames import RequestId
+from .journal import Journal
 
 REPLIES = 128  # kept per client and method, to be sent again
 LARGEST = 2**16  # bytes of a reply that is kept; after that a repetition gets {}
@@ -63,7 +64,8 @@ class Executed:
     again after a restart from that state runs if its effect was lost, and only then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
+        self.journal = journal
         self._entries: collections.OrderedDict[tuple, _Entry] = collections.OrderedDict()
         self._lock = threading.Lock()
 
@@ -82,6 +84,8 @@ class Executed:
             if ident.number in entry.executed:
                 return OVER, entry.replies.get(ident.number, (0, ACKNOWLEDGED))
             entry.running[ident.number] = [waiter]
+            if self.journal:
+                self.journal.note(ident.client, method, ident.number)
             return NEW, None
 
     def end(self, ident: RequestId, method: str, status: int, parts: packing.Parts) -> list:
@@ -99,7 +103,10 @@ class Executed:
 
     def _entry(self, client: bytes, method: str) -> _Entry:
         key = client, method
-        entry = self._entries.setdefault(key, _Entry())
+        if key not in self._entries:
+            last = self.journal.last(client, method) if self.journal else -1
+            self._entries[key] = _Entry([[0, last]] if last >= 0 else ())
+        entry = self._entries[key]
         self._entries.move_to_end(key)
         if len(self._entries) > CLIENTS:
             idle = next((k for k, v in self._entries.items() if not v.running), None)

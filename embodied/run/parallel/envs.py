@@ -1,0 +1,131 @@
+"""The environments of a parallel run: one process each, clients of the actor.
+
+An environment keeps at most one observation under way. Where the actor does not know its
+episode (it was started anew), it asks for a reset, so that nothing is stored twice.
+"""
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...core import processes, rpc, signals
+from ...core.driver import accepts
+from ...core.errors import UserError
+from . import common
+
+
+def parallel_envs(make_env: Any, make_env_eval: Any, args: Any) -> None:
+    """Run run.envs training and run.eval_envs evaluation environments until the run ends.
+
+    One that ends by an error or a kill is started anew, up to run.env_restarts times an hour.
+    """
+    common.check_address(args, 'actor_addr')
+    with signals.Stop() as stop, contextlib.closing(processes.Group()) as group:
+        start(group, make_env, make_env_eval, args)
+        stop.begin()
+        common.serve(stop, group.check, group.finished.is_set)
+        group.check()
+
+
+def start(
+    group: processes.Group, make_env: Any, make_env_eval: Any, args: Any, step: int = 0
+) -> list[processes.Process]:
+    """Start all environments in a group of processes; step: at which the run goes on."""
+    if args.envs + args.eval_envs < 1:
+        raise UserError('There are no environments; expected at least 1 (run.envs).')
+    found = []
+    for envid in range(args.envs + args.eval_envs):
+        is_eval = envid >= args.envs
+        make = make_env_eval if is_eval else make_env
+        run = functools.partial(parallel_env, make, envid, args, is_eval, step)
+        found.append(group.start(f'env{envid}', run, args.env_restarts, always=True))
+    return found
+
+
+def parallel_env(
+    make_env: Any, envid: int, args: Any, is_eval: bool = False, step: int = 0, attempt: int = 0
+) -> None:
+    """Step environment `envid` with the actions of the actor until that says the run is over.
+
+    Evaluation environments are made with their number among their like. A make_env with
+    parameters `step` or `attempt` gets where the run goes on and how often this environment
+    was restarted. Raises UserError for an observation that the actor does not take.
+    """
+    common.check_address(args, 'actor_addr')
+    options = {'step': step, 'attempt': attempt}
+    make = common.factory(make_env)
+    options = {k: v for k, v in options.items() if v and accepts(make, k)}
+    with _ending(), contextlib.ExitStack() as stack:
+        env = make(envid - args.envs * is_eval, **options)
+        stack.callback(env.close)
+        client = rpc.Client(args.actor_addr, f'env{envid}')
+        stack.callback(client.close)
+        watch = _Watch(envid, args.env_timeout)
+        act = {k: np.zeros(space.shape, space.dtype) for k, space in env.act_space.items()}
+        act['reset'] = np.ones((), bool)
+        word = 'go'
+        while word != 'end':
+            with watch:
+                obs = env.step(act)
+            act, word = _ask(client, {'envid': envid, 'is_eval': is_eval, 'obs': obs})
+            act['reset'] = np.asarray(word == 'reset' or bool(obs['is_last']))
+
+
+def _ask(client: rpc.Client, message: dict) -> tuple[dict, str]:
+    try:
+        return client.call('act', message).result()
+    except rpc.RemoteError as error:
+        raise UserError(str(error)) from None
+
+
+class _Watch:
+    """Ends the process if a step takes longer than it may; a supervisor starts it anew."""
+
+    def __init__(self, envid: int, timeout: float):
+        self._envid, self._timeout = envid, timeout
+        self._began: float | None = None
+        if timeout:
+            threading.Thread(target=self._look, name='watch', daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *error: Any) -> None:
+        self._began = None
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._timeout / 4))
+            began = self._began
+            if began is not None and time.monotonic() - began > self._timeout:
+                print(
+                    f'Env {self._envid}: no answer for {self._timeout:g} s (run.env_timeout).',
+                    flush=True,
+                )
+                os._exit(1)
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Let SIGTERM and SIGINT close the environment and end the process well."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _leave) for number in signals.SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: Any) -> None:
+    sys.exit(0)

@@ -1,0 +1,262 @@
+"""The replay server: both replays, their streams, and the limiter between insert and sample."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import logging
+from ...core import checkpoint, clocks, rpc, signals
+from ...core.errors import UserError
+from ...replay.limiters import SamplesPerInsert
+from .. import lock, start
+from . import common
+
+WAIT = 0.5  # seconds of waiting for the limiter between two looks at whether the run ends
+DRAIN = 3.0  # seconds at the end for what has arrived
+
+
+def parallel_replay(
+    make_replay_train: Callable | bytes,
+    make_replay_eval: Callable | bytes,
+    make_stream: Callable | bytes,
+    args: Any,
+) -> None:
+    """Serve run.replay_addr until asked to end.
+
+    | endpoint | argument | does |
+    |---|---|---|
+    | add_batch | arrays (n, …): envid, is_eval, the transition | inserts; eval at once |
+    | sample_batch_train | | a batch, once the limiter allows its sequences |
+    | sample_batch_report, sample_batch_eval | | a batch |
+    | update | dict with stepid | Replay.update |
+
+    Both replays and the limiter are saved under logdir/ckpt/replay every run.save_every
+    seconds, if there was traffic, and at the end; they are loaded at the start.
+    """
+    common.check_address(args, 'replay_addr', 'logger_addr')
+    with signals.Stop() as stop, lock.held(common.folder(args, 'replay')):
+        service = Service(make_replay_train, make_replay_eval, make_stream, args)
+        server = rpc.Server(args.replay_addr, 'replay', args.bind)
+        # What was under way when a server was killed comes again.
+        server.executed.journal = rpc.Journal(common.folder(args, 'replay') / 'requests')
+        cp = service.resume()
+        for name in ('add_batch', 'update'):
+            server.bind(name, getattr(service, name), once=True)
+        for mode in ('train', 'report', 'eval'):
+            server.bind(f'sample_batch_{mode}', getattr(service, f'sample_{mode}'))
+        # Connected anew by itself: the logger may come later, or be started anew.
+        client = rpc.Client(args.logger_addr, 'replay')
+        stats = Statistics(service, server, client, args)
+        save_due = clocks.Every(args.save_every)
+
+        def work():
+            stats()
+            if save_due() and service.traffic:
+                service.traffic = False
+                save(cp)
+
+        with server, contextlib.closing(client):
+            stop.begin()
+            common.serve(stop, work)
+            service.close()
+            limit = time.monotonic() + DRAIN
+            while server.stats()['inflight'] and time.monotonic() < limit:
+                time.sleep(common.PAUSE)
+        cp.save()
+
+
+def save(cp: checkpoint.Checkpoint) -> None:
+    """Save, and go on if the disk is full."""
+    try:
+        cp.save()
+    except OSError as error:
+        print(f'Warning: no checkpoint of the replay: {error}', flush=True)
+
+
+class Service:
+    """What the endpoints do."""
+
+    def __init__(self, make_train: Any, make_eval: Any, make_stream: Any, args: Any):
+        start.check(args)
+        self.train = common.factory(make_train)()
+        self.eval = common.factory(make_eval)()
+        start.check_replay(self.train, args)
+        stream = common.factory(make_stream)
+        self.limiter = SamplesPerInsert(
+            args.train_ratio / args.batch_length,
+            tolerance=4 * args.batch_size,
+            minsize=args.batch_size * self.train.length,
+        )
+        self.traffic = False  # since the last save
+        self.waits = {'insert': Waits(), 'sample': Waits()}
+        self._args = args
+        self._closing = threading.Event()
+        self._streams = {
+            'train': iter(stream(self.train, 'train')),
+            'report': iter(stream(self.train, 'report')),
+            'eval': iter(stream(self.eval, 'eval')),
+        }
+        self._insert = start.inserter(self.train)
+
+    def resume(self) -> checkpoint.Checkpoint:
+        """Load what an earlier server saved; return the checkpoint that goes on from there."""
+        parts = {
+            'replay_train': Anew(self.train),
+            'replay_eval': Anew(self.eval),
+            'limiter': self.limiter,
+        }
+        cp = common.resumed(self._args, 'replay', parts)
+        if not cp.exists():
+            for replay in (self.train, self.eval):
+                replay.load()  # files that were put into its folder
+        return cp
+
+    def add_batch(self, data: dict) -> dict:
+        """Insert n transitions; those of training wait for the limiter."""
+        envids, is_eval = (np.atleast_1d(data.pop(k)) for k in ('envid', 'is_eval'))
+        sizes = {k: np.shape(v)[:1] for k, v in data.items()} | {'is_eval': is_eval.shape}
+        wrong = [k for k, size in sizes.items() if size != envids.shape]
+        if wrong:
+            raise UserError(
+                f'add_batch of {len(envids)} transitions has other sizes of {wrong}'
+            )
+        for chosen, insert in ((is_eval, self._insert_eval), (~is_eval, self._insert_train)):
+            if chosen.any():
+                whole = chosen.all()
+                part = data if whole else {k: v[chosen] for k, v in data.items()}
+                insert(part, envids[chosen].tolist())
+        self.traffic = True
+        return {}
+
+    def sample_train(self) -> dict:
+        """A batch to train on, once the limiter allows its sequences."""
+        for _ in range(self._args.batch_size):
+            with self.waits['sample']:
+                self._await(self.limiter.wait_sample)
+            self.limiter.sample()
+        self.traffic = True
+        return next(self._streams['train'])
+
+    def sample_report(self) -> dict:
+        """A batch of the training replay for a report."""
+        self._await_items(self.train)
+        return next(self._streams['report'])
+
+    def sample_eval(self) -> dict:
+        """A batch of the evaluation replay."""
+        self._await_items(self.eval)
+        return next(self._streams['eval'])
+
+    def update(self, data: dict) -> dict:
+        """Hand over what a learner writes back."""
+        self.train.update(data)
+        self.traffic = True
+        return {}
+
+    def close(self) -> None:
+        """End all waiting: what waits to be inserted is, what waits for a sample fails."""
+        self._closing.set()
+
+    def _insert_train(self, transitions: dict, workers: list) -> None:
+        with self.waits['insert']:
+            while not (self._closing.is_set() or self.limiter.wait_insert(WAIT)):
+                pass
+        self._insert(transitions, workers)
+        for _ in workers:
+            self.limiter.insert()
+
+    def _insert_eval(self, transitions: dict, workers: list) -> None:
+        self.eval.add_batch(transitions, workers)
+
+    def _await_items(self, replay: Any) -> None:
+        self._await(lambda timeout: len(replay) or self._closing.wait(timeout / 10))
+
+    def _await(self, wait: Callable[[float], Any]) -> None:
+        while not wait(WAIT):
+            if self._closing.is_set():
+                raise RuntimeError('The replay server ends')
+
+
+class Anew:
+    """A replay in a checkpoint whose workers begin new streams after a load.
+
+    What they did between the save and the end of the server is not there, and no sequence
+    may cross that gap.
+    """
+
+    def __init__(self, replay: Any):
+        self._replay = replay
+
+    def save(self) -> dict:
+        return self._replay.save()
+
+    def load(self, data: dict) -> None:
+        self._replay.load({**data, 'streams': []})
+
+
+class Waits:
+    """Time spent waiting, from several threads, between two results."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since = time.monotonic()
+        self._count, self._duration = 0, 0.0
+        self._local = threading.local()
+
+    def __enter__(self) -> None:
+        self._local.began = time.monotonic()
+
+    def __exit__(self, *error: Any) -> None:
+        duration = time.monotonic() - self._local.began
+        with self._lock:
+            self._count += 1
+            self._duration += duration
+
+    def result(self) -> dict[str, float]:
+        """Return dur (mean seconds), count, and frac (share of the time), and start anew."""
+        now = time.monotonic()
+        with self._lock:
+            count, duration, since = self._count, self._duration, self._since
+            self._count, self._duration, self._since = 0, 0.0, now
+        return {
+            'dur': duration / count if count else 0.0,
+            'count': count,
+            'frac': duration / max(now - since, 1e-9),
+        }
+
+
+class Statistics:
+    """Sends statistics to the logger every run.log_every seconds.
+
+    While the logger is away, at most one report waits for it.
+    """
+
+    def __init__(self, service: Service, server: rpc.Server, client: rpc.Client, args: Any):
+        self._service, self._server, self._client = service, server, client
+        self._due = clocks.Every(args.log_every)
+        self._usage = logging.Usage(**args.usage)
+        self._sent: Any = None
+
+    def __call__(self) -> None:
+        """Send, if it is time to."""
+        if not self._due() or (self._sent and not self._sent.done()):
+            return
+        service, metrics = self._service, {}
+        for what, waits in service.waits.items():
+            found = waits.result()
+            metrics.update({f'limiter/{what}_wait_{k}': v for k, v in found.items()})
+        named = {
+            'replay': service.train.stats(),
+            'replay_eval': service.eval.stats(),
+            'usage/replay': self._usage.stats(),
+            'client/replay_logger': self._client.stats(),
+            'server/replay': self._server.stats(),
+        }
+        for prefix, found in named.items():
+            metrics.update({f'{prefix}/{k}': v for k, v in found.items()})
+        metrics['limiter/avail'] = self._service.limiter.save()['avail']
+        self._sent = self._client.call('add', {'metrics': metrics})

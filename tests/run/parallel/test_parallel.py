@@ -1,0 +1,277 @@
+"""Parallel runs as processes: they train, end, resume, and go on when parts are killed."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from embodied.core import checkpoint, rpc
+from embodied.replay import mapped
+
+ROOT = pathlib.Path(__file__).parents[3]
+LIMIT = 60  # seconds until a test gives up
+TRAIN = {'steps': 1500, 'train_ratio': 8.0}
+
+
+class Part:
+    """One running program of the doubles."""
+
+    def __init__(self, name, logdir, **flags):
+        command = [sys.executable, '-W', 'error', '-m', 'tests.run.parallel.parts', name]
+        self.log = logdir.parent / f'{logdir.name}-{name}.txt'
+        with self.log.open('a') as log:
+            self.process = subprocess.Popen(
+                [*command, repr({'logdir': str(logdir), **flags})],
+                cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def end(self, code=0):
+        found = self.process.wait(LIMIT)
+        assert found == code, self.text
+        return self.text
+
+    @property
+    def text(self):
+        return self.log.read_text()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.end()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts parts, and ends by force what a failed test leaves."""
+    parts = []
+
+    def start(name='combined', logdir=tmp_path / 'run', **flags):
+        parts.append(Part(name, logdir, **flags))
+        return parts[-1]
+
+    yield start
+    for part in parts:
+        part.process.kill()
+        part.process.wait()
+    for path in (tmp_path / 'run' / 'pids').glob('*'):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(path.read_text()), signal.SIGKILL)
+
+
+def until(condition, what):
+    """Wait until a condition holds, and return what it returns."""
+    wait = threading.Event()
+    for _ in range(LIMIT * 20):
+        if found := condition():
+            return found
+        wait.wait(0.05)
+    raise AssertionError(f'{what} did not happen within {LIMIT} s')
+
+
+def lines(logdir, name='metrics.jsonl'):
+    path = logdir / name
+    text = path.read_text() if path.exists() else ''
+    return [json.loads(x) for x in text.splitlines() if x.endswith('}')]
+
+
+def latest(logdir, key):
+    """The last value of a metric, 0 before the first."""
+    return next((x[key] for x in reversed(lines(logdir)) if key in x), 0)
+
+
+def pid(logdir, name):
+    path = logdir / 'pids' / name
+    return int(path.read_text()) if path.exists() and path.read_text() else 0
+
+
+def stored(logdir, folder='replay'):
+    """Steps in the chunk files, one row (life, env, episode, step) each."""
+    keys = ('life', 'env', 'episode', 'step')
+    rows = [np.zeros((0, len(keys)), np.int32)]
+    for path in (logdir / folder).glob('*.npz'):
+        with np.load(path) as data:
+            rows.append(np.stack([data[k] for k in keys], -1))
+    for path in (logdir / folder).glob('*.chunk'):
+        chunk = mapped.MappedChunk(path, bytes(16), '', mapped.Maps())
+        rows.append(np.stack([chunk.arrays[k][: chunk.length] for k in keys], -1))
+    return np.concatenate(rows)
+
+
+def check_stored(logdir, least):
+    """No step is there twice; the steps of an episode have no gap."""
+    rows = stored(logdir)
+    assert len(rows) >= least
+    assert len(np.unique(rows, axis=0)) == len(rows)
+
+
+def all_ended(logdir):
+    pids = [int(x.read_text()) for x in (logdir / 'pids').iterdir()]
+    until(lambda: not any(pathlib.Path(f'/proc/{x}').exists() for x in pids), 'the end of all')
+
+
+def steps(logdir):
+    return {
+        name: int(checkpoint.read(logdir / 'ckpt' / name, ['step'])['step'])
+        for name in ('agent', 'logger')
+    }
+
+
+@pytest.mark.parametrize(
+    'flags',
+    [{}, {'agent_process': True, 'eval_envs': 2, 'actor_threads': 2, 'actor_batch': 2}],
+    ids=['plain', 'apart'],
+)
+def test_a_run_ends_saves_and_resumes(start, tmp_path, flags):
+    logdir = tmp_path / 'run'
+    start(**TRAIN, **flags).end()
+    all_ended(logdir)
+    found = steps(logdir)
+    assert 1500 <= found['agent'] == found['logger'] < 1503
+    updates = checkpoint.read(logdir / 'ckpt' / 'agent', ['agent'])['agent']['updates']
+    assert updates > 1000
+    check_stored(logdir, 1500)
+    assert len(stored(logdir)) == found['agent']  # all that was counted, and nothing else
+    # The mean since the last log: the very end was logged as well.
+    assert 0.9 * updates < latest(logdir, 'train/opt/updates') <= updates
+    assert latest(logdir, 'report/loss/double') > 0
+    scores = lines(logdir, 'scores.jsonl')
+    assert all(x['episode/score'] == 9 for x in scores)
+    assert len(scores) >= 140
+    if flags:
+        assert latest(logdir, 'eval/episode/score') == 9
+        assert latest(logdir, 'eval/loss/double') > 0
+        assert len(stored(logdir, 'replay_eval')) > 100
+    text = start(**{**TRAIN, 'steps': 1800}, **flags).end()
+    found = steps(logdir)
+    assert 1800 <= found['agent'] == found['logger'] < 1803, text
+    agent = checkpoint.read(logdir / 'ckpt' / 'agent', ['agent'])['agent']
+    assert updates + 200 < agent['updates'] < updates + 400  # no burst
+    check_stored(logdir, 1800)
+    seen = [x['step'] for x in lines(logdir)]
+    assert seen == sorted(seen)
+
+
+METRICS = [
+    'train/loss/double', 'report/loss/double', 'episode/score', 'epstats/reward_rate',
+    'epstats/log/step/max', 'replay/items', 'replay/replay_ratio', 'replay_eval/items',
+    'fps/policy', 'fps/train', 'fps/env', 'parallel/ep_starts', 'parallel/ep_ends',
+    'parallel/ep_abandoned', 'parallel/ep_states', 'limiter/insert_wait_dur',
+    'limiter/insert_wait_count', 'limiter/insert_wait_frac', 'limiter/sample_wait_dur',
+    'limiter/sample_wait_count', 'limiter/sample_wait_frac', 'timer/train/count',
+    'client/actor_replay/sendrate', 'client/replay_logger/sendrate',
+    'server/replay/add_batch/calls', 'server/actor/act/calls', 'server/logger/numrecv',
+]  # fmt: skip
+
+
+def test_a_signal_ends_all_and_the_dashboards_find_their_metrics(start, tmp_path):
+    logdir = tmp_path / 'run'
+    part = start(steps=1e9, train_ratio=8.0)
+    until(lambda: latest(logdir, 'report/loss/double') and part.process.poll() is None, 'a run')
+    missing = lambda: [x for x in METRICS if not any(x in row for row in lines(logdir))]
+    until(lambda: not missing(), f'all metrics {missing()}')
+    text = part.stop()
+    assert 'Stopped and saved at step' in text
+    all_ended(logdir)
+    found = steps(logdir)
+    assert found['agent'] == found['logger'] > 0
+    assert len(stored(logdir)) == found['agent']
+
+
+def test_nothing_is_left_when_the_run_is_killed(start, tmp_path):
+    logdir = tmp_path / 'run'
+    part = start(steps=1e9, train_ratio=8.0, agent_process=True)
+    until(lambda: latest(logdir, 'train/opt/updates'), 'training')
+    part.process.kill()
+    part.process.wait()
+    all_ended(logdir)
+    start(steps=latest(logdir, 'train/opt/updates') + 1000, train_ratio=8.0).end()
+    check_stored(logdir, 1000)
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_each_part_is_killed_in_turn_and_the_run_goes_on(start, tmp_path, storage):
+    logdir = tmp_path / 'run'
+    flags = {'agent_process': True, 'storage': storage, 'train_ratio': 8.0}
+    part = start(steps=1e9, eval_envs=1, **flags)
+    until(lambda: latest(logdir, 'train/opt/updates'), 'training')
+    for name in ('replay', 'env1', 'logger', 'agent', 'env3'):
+        victim = until(lambda name=name: pid(logdir, name), f'a pid of {name}')
+        updates, step = latest(logdir, 'train/opt/updates'), latest(logdir, 'fps/env')
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: pid(logdir, name) != victim, f'the restart of {name}')  # noqa: B023
+        count = len(lines(logdir))
+        for key in ('train/opt/updates', 'limiter/avail', 'fps/env', 'episode/score'):
+            until(lambda: any(key in x for x in lines(logdir)[count:]), f'{key} after {name}')  # noqa: B023
+        assert part.process.poll() is None, part.text
+        assert latest(logdir, 'train/opt/updates') > min(updates, 1), step
+    text = part.stop()
+    assert len([x for x in text.splitlines() if 'It is restarted (1 of 10' in x]) == 5
+    all_ended(logdir)
+    found = steps(logdir)
+    assert found['agent'] == found['logger'], text
+    # What was counted since the start is what the envs did, and nothing is stored twice.
+    rows = stored(logdir)
+    check_stored(logdir, 100)
+    assert len(rows) <= found['agent'] + 2  # the agent was killed before it told the logger
+    if storage == 'disk':
+        # At most what was under way at a kill is missing.
+        assert found['agent'] - len(rows) < 100
+    seen = [x['step'] for x in lines(logdir)]
+    assert seen == sorted(seen)
+
+
+def test_parts_of_one_run_may_be_started_in_any_order(start, tmp_path):
+    logdir = tmp_path / 'run'
+    names = ('actor_addr', 'replay_addr', 'logger_addr')
+    addresses = {name: rpc.fill('localhost:{auto}') for name in names}
+    flags = {**addresses, **TRAIN, 'remote_replay': True, 'remote_envs': True}
+    envs = start('envs', **flags)
+    replay = start('replay', **flags)
+    until(lambda: pid(logdir, 'env0') and pid(logdir, 'replay'), 'the others')
+    start('combined', **flags).end()
+    envs.end()  # they are told that the run is over
+    replay.stop()
+    found = steps(logdir)
+    assert 1500 <= found['agent'] == found['logger']
+    check_stored(logdir, 1500)
+
+
+@pytest.mark.parametrize(
+    ('fail', 'code', 'text'),
+    [
+        ('train', 1, 'ZeroDivisionError: the update fails'),
+        ('policy', 1, 'ZeroDivisionError: the policy fails'),
+        ('nan', 1, 'Error: Update 6 of this run: the metric loss/rew is nan'),
+        ('env0', 1, 'ZeroDivisionError: the environment fails'),
+    ],
+)
+def test_an_error_in_a_part_ends_the_run_and_is_shown(start, tmp_path, fail, code, text):
+    part = start(steps=1e9, train_ratio=8.0, fail=fail, env_restarts=1)
+    assert text in part.end(code)
+    all_ended(tmp_path / 'run')
+
+
+def test_a_port_that_is_taken_is_named(start):
+    with contextlib.closing(rpc.Server(rpc.fill('localhost:{auto}'), 'other').start()) as other:
+        address = f'localhost:{other.port}'
+        assert str(other.port) in start(**TRAIN, replay_addr=address).end(2)
+
+
+def test_what_is_elsewhere_needs_an_address(start):
+    text = start(**TRAIN, remote_replay=True).end(2)
+    assert '--run.replay_addr must name HOST:PORT' in text
+    assert "--run.actor_addr is 'localhost:{auto}'" in start('envs', **TRAIN).end(2)
+
+
+def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
+    logdir = tmp_path / 'run'
+    first = start(steps=1e9, train_ratio=8.0)
+    until(lambda: latest(logdir, 'train/opt/updates'), 'training')
+    assert 'Another run is going on' in start(**TRAIN).end(2)
+    first.stop()
