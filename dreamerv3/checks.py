@@ -228,6 +228,15 @@ def _check_values(config: elements.Config) -> None:
 
 def _check_parallel(config: elements.Config) -> None:
     run = config.run
+    if not config.script.startswith('parallel'):
+        return
+    from embodied.core import rpc
+
+    for name in ('actor_addr', 'replay_addr', 'logger_addr'):
+        try:
+            rpc.split(run[name].replace('{auto}', '1'))
+        except UserError as error:
+            raise UserError(f'--run.{name}: {error}') from None
     if config.script == 'parallel_env' and config.replica >= run.envs + run.eval_envs:
         raise UserError(
             f'--replica {config.replica} is none of the {run.envs} + {run.eval_envs} '
