@@ -34,12 +34,13 @@ SUITES = {
     'dummy': Suite('dummy:Dummy', ('disc', 'cont')),
     'gym': Suite('gym:make', None, 'CartPole-v1'),
     'langroom': Suite('langroom:LangRoom', ('run', 'answer-only', 'answer-and-echo', 'echo')),
+    'loconav': Suite('loconav:make', None, 'ant_maze_m'),
     'memmaze': Suite('memmaze:make', None, '9x9'),
     'pinpad': Suite('pinpad:PinPad', ('three', 'four', 'five', 'six', 'seven', 'eight')),
     'procgen': Suite('procgen:make', None, 'coinrun'),
 }
 
-LATER = ('dmlab', 'loconav', 'minecraft')
+LATER = ('dmlab', 'minecraft')
 
 
 def find(task: str) -> tuple[str, str]:
