@@ -15,6 +15,7 @@ if not __package__:
     sys.path.insert(0, str(here.parent))
 
 import functools
+import importlib
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,15 +28,20 @@ from dreamerv3 import factories, resume, usage
 from embodied.core.driver import accepts
 
 
+COMMANDS = {'view': 'dreamerv3.view'}  # modules with a `main`
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what the arguments say.
+    """Run what the arguments say: one of the commands, or a script of configs.yaml.
 
     A user's mistake exits with 2, numbers that are no longer finite with 1, both in a few
     lines; an interrupt before anything runs with 130.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        if (text := usage.answer(argv)) is not None:
+        if argv and argv[0] in COMMANDS:
+            importlib.import_module(COMMANDS[argv[0]]).main(argv[1:])
+        elif (text := usage.answer(argv)) is not None:
             show(text)
         else:
             start(configs.resolve(argv))
