@@ -1,6 +1,5 @@
 """The client: calls that wait in futures, over a connection that is made again for ever."""
 
-import collections
 import itertools
 import os
 import threading
@@ -73,10 +72,11 @@ class Client:
         self._prover = Prover(secret)
         self._ident = os.urandom(frames.CLIENT)
         self._tags = itertools.count()
-        self._numbers: collections.defaultdict = collections.defaultdict(itertools.count)
+        self._numbers: dict[str, int] = {}
         self._waiting: dict[int, tuple[Future, packing.Parts]] = {}
         self._connection: Connection | None = None
         self._cond = threading.Condition()
+        self._order = threading.Lock()
         self._closed = False
         self._counts, self._since = [0, 0, 0.0], time.monotonic()
         host, port = address.split(addr)
@@ -100,22 +100,12 @@ class Client:
         """
         self._take_slot()
         try:
-            tag = next(self._tags)
-            ident = RequestId(self._ident, next(self._numbers[method]))
-            parts = frames.request(tag, method, args, ident, self._prover)
+            with self._order:
+                return self._send(method, args)
         except BaseException:
             with self._cond:
                 self._free_slot()
             raise
-        future = Future(method, self.addr)
-        with self._cond:
-            if self._closed:
-                raise Closed(f'{method} at {self.addr}: the client is closed.')
-            self._waiting[tag] = future, parts
-            self._counts[0] += 1
-            if self._connection:
-                self._link.send(self._connection, parts)
-        return future
 
     def stats(self) -> dict[str, float]:
         """Return figures since the last call.
@@ -144,9 +134,9 @@ class Client:
             waiting = [future for future, _ in self._waiting.values()]
             self._waiting.clear()
             self._cond.notify_all()
-        self._link.close(timeout)
         for future in waiting:
             future.fail(Closed, 'the client was closed before the answer came.')
+        self._link.close(timeout)
 
     def __enter__(self) -> 'Client':
         return self
@@ -183,6 +173,23 @@ class Client:
             future.succeed(packing.unpack(content))
         except Exception as error:
             future.fail(RemoteError, f'could not read the answer: {error}')
+
+    def _send(self, method: str, args: tuple) -> Future:
+        """Send the next request to a method; the numbers rise in the order of sending."""
+        tag = next(self._tags)
+        number = self._numbers.get(method, 0)
+        ident = RequestId(self._ident, number)
+        parts = frames.request(tag, method, args, ident, self._prover)
+        self._numbers[method] = number + 1
+        future = Future(method, self.addr)
+        with self._cond:
+            if self._closed:
+                raise Closed(f'{method} at {self.addr}: the client is closed.')
+            self._waiting[tag] = future, parts
+            self._counts[0] += 1
+            if self._connection:
+                self._link.send(self._connection, parts)
+        return future
 
     def _take_slot(self) -> None:
         start = time.monotonic()

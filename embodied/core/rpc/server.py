@@ -40,7 +40,7 @@ class Server:
         self._received = self._sent = self._inflight = 0
         self._since = time.monotonic()
         self._lock = threading.Lock()
-        self._closed = False
+        self._started = self._closed = False
         sock = address.listen(host, self.port, bind, name)
         self._listener = Listener(sock, self._receive, self.log, name)
 
@@ -60,6 +60,8 @@ class Server:
 
     def start(self) -> 'Server':
         """Begin to serve; returns the server."""
+        assert not self._started
+        self._started = True
         for method in self._methods.values():
             for index in range(method.workers):
                 name = f'{self.name}-{method.name}-{index}'
@@ -90,7 +92,7 @@ class Server:
         self._listener.finish(deadline)
 
     def __enter__(self) -> 'Server':
-        return self.start()
+        return self if self._started else self.start()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -137,7 +139,7 @@ class Server:
     def _add(self, method: Method) -> None:
         assert method.workers > 0
         assert method.name not in self._methods, method.name
-        assert not self._threads, 'methods are bound before the server starts'
+        assert not self._started, 'methods are bound before the server starts'
         self._methods[method.name] = method
 
     def _receive(self, connection: Connection, frame: memoryview) -> None:

@@ -1,0 +1,257 @@
+"""Requests that are sent again, after a cut or a restart, and what runs once all the same."""
+
+import itertools
+import json
+import queue
+import threading
+
+import hypothesis
+import hypothesis.strategies as st
+
+from embodied.core import rpc
+from embodied.core.rpc import frames, once, packing, proof
+from tests.core.wire import LONG, Cable, Peer, serving
+
+A, B = b'a' * 16, b'b' * 16
+
+
+class Waiter:
+    """Stands for a reply over a connection."""
+
+    def __init__(self, closed: bool = False):
+        self.connection = self
+        self.closed = closed
+
+
+def again(client: bytes, number: int, method: str = 'add', *args) -> bytes:
+    """The bytes of a request of a client of ours."""
+    ident = frames.RequestId(client, number)
+    return b''.join(frames.request(5, method, args, ident, proof.Prover(b'')))
+
+
+def watched(server) -> queue.Queue:
+    """A queue that gets what the server finds each request of a `once` method to be."""
+    states: queue.Queue = queue.Queue()
+    begin = server.executed.begin
+
+    def watch(*args):
+        result = begin(*args)
+        states.put(result[0])
+        return result
+
+    server.executed.begin = watch
+    return states
+
+
+@hypothesis.given(st.lists(st.integers(0, 30)))
+def test_numbers_are_a_set(values):
+    numbers = once.Numbers()
+    for value in values:
+        numbers.add(value)
+    assert [x for x in range(-1, 32) if x in numbers] == sorted(set(values))
+    ranges = numbers.ranges
+    assert all(a[1] + 1 < b[0] for a, b in itertools.pairwise(ranges))
+    assert once.Numbers(ranges).ranges == ranges
+
+
+def test_numbers_take_little_memory(monkeypatch):
+    monkeypatch.setattr(once, 'RANGES', 4)
+    numbers = once.Numbers()
+    for value in range(0, 100, 2):
+        numbers.add(value)
+    assert numbers.ranges == [[0, 92], [94, 94], [96, 96], [98, 98]]
+    for value in range(99, 100_000):
+        numbers.add(value)
+    assert len(numbers.ranges) <= 4
+
+
+def test_a_repeated_request_gets_the_reply_and_does_not_run_again():
+    calls = []
+    with serving(once=('add',), add=lambda x: calls.append(x) or {'count': len(calls)}) as both:
+        server, client = both
+        assert int(client.call('add', 'x').result(LONG)['count']) == 1
+        with Peer(server.port) as peer:
+            first = peer.exchange(again(A, 0, 'add', 'y'))
+            assert int(packing.unpack(memoryview(first[1]))['count']) == 2
+            for _ in range(3):
+                assert peer.exchange(again(A, 0, 'add', 'y')) == first
+            peer.exchange(again(B, 0, 'add', 'z'))
+            with Peer(server.port) as other:
+                assert other.exchange(again(A, 0, 'add', 'y')) == first
+        assert calls == ['x', 'y', 'z']
+
+
+def test_errors_are_kept_like_results():
+    calls = []
+    with (
+        serving(once=('add',), add=lambda: calls.append(0) or 1 / 0) as (server, _),
+        Peer(server.port) as peer,
+    ):
+        first = peer.exchange(again(A, 0))
+        assert first[0] != 0
+        assert peer.exchange(again(A, 0)) == first
+    assert len(calls) == 1
+
+
+def test_a_request_that_is_still_running_is_answered_where_it_was_repeated():
+    free, calls = threading.Event(), []
+    with serving(
+        once=('add',), workers=2, add=lambda: calls.append(0) or free.wait(LONG)
+    ) as both:
+        server, _ = both
+        states = watched(server)
+        with Cable(server.port) as cable, rpc.Client(f'localhost:{cable.port}') as client:
+            future = client.call('add')
+            assert states.get(timeout=LONG) == once.NEW
+            cable.cut()
+            assert states.get(timeout=LONG) == once.RUNNING
+            assert server.stats()['inflight'] == 1
+            free.set()
+            assert future.result(LONG)
+    assert len(calls) == 1
+
+
+def test_nothing_runs_twice_over_a_line_that_is_cut_again_and_again():
+    calls: list = []
+    with (
+        serving(once=('add',), workers=2, add=lambda x: calls.append(int(x))) as (server, _),
+        Cable(server.port) as cable,
+        rpc.Client(f'localhost:{cable.port}') as client,
+    ):
+        for start in range(0, 200, 20):
+            futures = [client.call('add', start + i) for i in range(10)]
+            cable.cut()
+            futures += [client.call('add', start + 10 + i) for i in range(10)]
+            assert [x.result(LONG) for x in futures] == [None] * 20
+    assert sorted(calls) == list(range(200))
+
+
+def test_deferred_requests_run_once_too():
+    replies: queue.Queue = queue.Queue()
+    server = rpc.Server(rpc.fill('localhost:{auto}'))
+    server.defer('act', lambda reply: replies.put(reply), once=True)
+    states = watched(server)
+    with server, Cable(server.port) as cable, rpc.Client(f'localhost:{cable.port}') as client:
+        future = client.call('act')
+        reply = replies.get(timeout=LONG)
+        cable.cut()
+        assert [states.get(timeout=LONG) for _ in range(2)] == [once.NEW, once.RUNNING]
+        reply('answer')
+        assert future.result(LONG) == 'answer'
+    assert replies.empty()
+
+
+def test_other_methods_and_plain_clients_run_at_least_once():
+    calls = []
+    fns = {'add': lambda x: calls.append(x), 'log': lambda x: calls.append(x)}
+    with serving(once=('add',), **fns) as (server, _), Peer(server.port) as peer:
+        plain = b''.join(
+            frames.framed([bytes(8), b'\3' + bytes(7), b'add', *packing.pack(['p'])])
+        )
+        for data in (again(A, 0, 'log', 'l'), plain):
+            for _ in range(2):
+                assert peer.exchange(data)[0] == 0
+    assert calls == ['l', 'l', 'p', 'p']
+
+
+def test_a_restarted_server_knows_what_was_executed_before_its_state_was_saved():
+    addr, calls = rpc.fill('localhost:{auto}'), []
+
+    def serve(state):
+        server = rpc.Server(addr)
+        server.bind('add', lambda x: calls.append(int(x)) or {'x': x}, once=True)
+        if state:
+            server.executed.load(json.loads(json.dumps(state)))
+        return server.start()
+
+    with serve(None) as server, Peer(server.port) as peer:
+        for number in (0, 1, 3):
+            peer.exchange(again(A, number, 'add', number))
+        state = server.executed.save()
+        peer.exchange(again(A, 4, 'add', 4))
+    with serve(state) as server, Peer(server.port) as peer:
+        answers = [peer.exchange(again(A, n, 'add', n)) for n in range(6)]
+    found = [packing.unpack(memoryview(x[1])) for x in answers]
+    assert calls == [0, 1, 3, 4, 2, 4, 5]
+    assert [found[i] for i in (0, 1, 3)] == [{}] * 3
+    assert [int(found[i]['x']) for i in (2, 4, 5)] == [2, 4, 5]
+
+
+def test_a_client_that_survives_a_restart_loses_and_doubles_nothing():
+    addr, calls, free = rpc.fill('localhost:{auto}'), [], threading.Event()
+
+    def serve(state=None):
+        server = rpc.Server(addr)
+        server.bind('add', lambda x: calls.append(int(x)), once=True)
+        server.bind('wait', lambda: free.wait(LONG))
+        if state:
+            server.executed.load(state)
+        return server.start()
+
+    server = serve()
+    with rpc.Client(addr, inflight=64) as client:
+        futures = [client.call('add', i) for i in range(20)]
+        waiting = client.call('wait')
+        futures[9].result(LONG)
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        free.set()
+        closing.join(LONG)
+        futures += [client.call('add', i) for i in range(20, 40)]
+        with serve(server.executed.save()):
+            assert all(x.result(LONG) in (None, {}) for x in futures)
+            waiting.result(LONG)
+    assert calls == list(range(40))
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(once, 'REPLIES', 2)
+    monkeypatch.setattr(once, 'CLIENTS', 3)
+    monkeypatch.setattr(once, 'LARGEST', 100)
+    table = once.Executed()
+
+    def run(client, number, parts=(b'reply',)):
+        ident = frames.RequestId(client, number)
+        state, stored = table.begin(ident, 'add', Waiter())
+        if state == once.NEW:
+            table.end(ident, 'add', 0, parts)
+        return stored
+
+    for number in range(4):
+        assert run(A, number) is None
+    assert [run(A, n) for n in range(4)] == [(0, once.ACKNOWLEDGED)] * 2 + [(0, b'reply')] * 2
+    assert run(A, 9, (b'x' * 200,)) is None
+    assert run(A, 9) == (0, once.ACKNOWLEDGED)
+    for index in range(3):
+        run(bytes([index]) * 16, 0)
+    assert len(table.save()['executed']) == 3
+    assert run(A, 0) is None  # forgotten: the client was silent while three others called
+
+
+def test_who_waits_for_a_running_request_is_bounded(monkeypatch):
+    monkeypatch.setattr(once, 'WAITING', 3)
+    table, ident = once.Executed(), frames.RequestId(A, 0)
+    waiters = [Waiter() for _ in range(5)]
+    gone = Waiter(closed=True)
+    for each in [waiters[0], gone, *waiters[1:]]:
+        table.begin(ident, 'add', each)
+    assert table.end(ident, 'add', 0, [b'']) == waiters[2:]
+
+
+def test_order_of_numbers_is_order_of_sending():
+    """So that the last number of a client tells which requests came before it."""
+    numbers: list = []
+    count = 20
+    with serving(once=('add',), add=lambda: None) as (server, client):
+        begin = server.executed.begin
+        server.executed.begin = lambda x, *rest: numbers.append(x.number) or begin(x, *rest)
+        threads = [
+            threading.Thread(target=lambda: [client.call('add') for _ in range(count)])
+            for _ in range(5)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG)
+        client.call('add').result(LONG)
+    assert numbers == list(range(5 * count + 1))
