@@ -13,7 +13,7 @@ import pytest
 
 import embodied
 from embodied.core import rpc
-from embodied.core.rpc import address
+from embodied.core.rpc import address, connection
 from tests.core.wire import LONG, PYTHON, Peer, descriptors, request, serving
 
 BATCH = {'image': np.arange(16 * 64 * 64 * 64 * 3, dtype=np.uint32).astype(np.uint8)}
@@ -43,6 +43,13 @@ def test_large_replies_and_arguments_arrive_whole(megabytes):
         futures = [client.call('echo', {'data': data, 'odd': 'x'}) for _ in range(3)]
         for future in futures:
             np.testing.assert_array_equal(future.result(LONG)['data'], data)
+
+
+@pytest.mark.parametrize('offset', range(-200, 201, 40))
+def test_frames_around_the_size_for_which_memory_is_taken_at_once(offset):
+    data = np.random.default_rng(0).bytes(connection.TRUST + offset)
+    with serving(echo=lambda x: x) as (_, client):
+        assert client.call('echo', data).result(LONG) == data
 
 
 def test_a_plain_portal_client_is_served():

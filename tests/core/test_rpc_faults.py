@@ -1,10 +1,12 @@
 """What strangers send, what breaks on the way, and what runs out: both sides go on."""
 
 import contextlib
+import io
 import os
 import socket
 import struct
 import subprocess
+import sys
 import textwrap
 import threading
 
@@ -176,6 +178,54 @@ def test_a_reader_that_does_not_read_holds_up_nobody():
                 assert client.call('echo', 'x').result(LONG) == 'x'
             assert rounds(server) - start < 200
         assert client.call('big').result(LONG).nbytes == big.nbytes
+
+
+def test_replies_that_nobody_reads_are_not_piled_up(monkeypatch, capsys):
+    monkeypatch.setattr(listener, 'UNSENT', 50_000_000)
+    big = np.zeros(30_000_000, np.uint8)
+    with (
+        serving(big=lambda: big, echo=lambda x: x) as (server, client),
+        Peer(server.port) as peer,
+    ):
+        peer.sock.sendall(request('big') * 4)
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while client.call('echo', 'x').result(LONG) == 'x':
+                if 'does not read its replies' in capsys.readouterr().out:
+                    break
+            while data := peer.sock.recv(2**20):
+                received += len(data)
+        assert received < 2 * big.nbytes
+
+
+def test_a_handler_that_exits_ends_nothing_else():
+    with serving(leave=lambda: sys.exit(3), echo=lambda x: x) as (_, client):
+        for _ in range(3):
+            with pytest.raises(rpc.RemoteError, match='SystemExit: 3'):
+                client.call('leave').result(LONG)
+        assert client.call('echo', 'x').result(LONG) == 'x'
+
+
+def test_nobody_needs_to_read_the_output(running, monkeypatch):
+    server, client = running
+    broken = io.TextIOWrapper(io.BytesIO())
+    broken.close()
+    monkeypatch.setattr(sys, 'stdout', broken)
+    with Peer(server.port, b'garbage') as peer:
+        assert peer.is_dropped()
+    with pytest.raises(rpc.RemoteError, match='ZeroDivisionError'):
+        client.call('fail').result(LONG)
+    assert client.call('echo', 'x').result(LONG) == 'x'
+
+
+def test_a_socket_that_found_itself_is_no_connection():
+    port = free_port()
+    with rpc.Client(f'localhost:{port}') as client, socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(('127.0.0.1', port))
+        assert not client._link._open(sock, ('127.0.0.1', port))
+        assert sock.getpeername() == sock.getsockname()
+        assert not client.connected
 
 
 SERVER = """

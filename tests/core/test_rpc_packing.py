@@ -217,6 +217,11 @@ def test_damaged_messages_are_refused(kind):
         packing.unpack(DAMAGED[kind])
 
 
+def test_bytes_other_than_0_and_1_are_true():
+    found = packing.unpack(handmade(None, [['array', [2, 2], '|b1']], b'\0\1\2\xff'))
+    assert found.view(np.uint8).tolist() == [[0, 1], [1, 1]]
+
+
 def test_large_structures_are_refused():
     with pytest.raises(ValueError, match='structure takes over'):
         packing.unpack(handmade([[] for _ in range(packing.HEADER)], []))

@@ -14,6 +14,7 @@ from .packing import Parts
 
 ROUNDS = 16  # system calls on one connection before others have their turn
 PARTS = 64  # that go into one system call
+TRUST = 2**18  # bytes of a frame that must come before memory for all of it is taken
 ALIVE_AFTER, ALIVE_EVERY, ALIVE_TRIES = 10, 5, 4  # seconds, seconds, probes
 UNHEARD = 20_000  # milliseconds after which what was sent counts as lost
 
@@ -31,12 +32,14 @@ class Connection:
         self.greeted = not greeting
         self.closed = False
         self._sock = sock
+        self.unsent = 0  # bytes
         self._out: collections.deque = collections.deque()
         self._lock = threading.Lock()
         self._greeting = greeting
         self._read = b''  # of the greeting
         self._head = bytearray(8)
-        self._body: memoryview | None = None
+        self._length = 0  # of the frame
+        self._body: np.ndarray | None = None
         self._target = memoryview(self._head)  # what is still to be filled
 
     def fileno(self) -> int:
@@ -52,6 +55,7 @@ class Connection:
         with self._lock:
             waiting = bool(self._out)
             self._out.extend(parts)
+            self.unsent += sum(map(len, parts))
             return False if waiting else self._flush(ROUNDS)
 
     def flush(self) -> bool:
@@ -66,6 +70,7 @@ class Connection:
                 sent = self._sock.sendmsg(list(itertools.islice(self._out, PARTS)))
             except BlockingIOError:
                 return False
+            self.unsent -= sent
             while self._out and sent >= len(self._out[0]):
                 sent -= len(self._out.popleft())
             if sent:
@@ -104,14 +109,18 @@ class Connection:
     def _next(self) -> memoryview | None:
         """Go on after a part is complete; return the frame if it was its content."""
         if self._body is None:
-            length = int.from_bytes(self._head, 'little')
-            if not 0 < length <= LIMIT:
+            self._length = int.from_bytes(self._head, 'little')
+            if not 0 < self._length <= LIMIT:
                 raise ProtocolError('sent a frame of no length or over the limit')
-            # Memory that nobody has touched costs nothing until the bytes really come.
-            self._body = np.empty(length, np.uint8).data
-            self._target = self._body
+            self._body = np.empty(min(self._length, TRUST), np.uint8)
+            self._target = self._body.data
             return None
-        frame, self._body = self._body, None
+        if len(self._body) < self._length:
+            begun, self._body = self._body, np.empty(self._length, np.uint8)
+            self._body[: len(begun)] = begun
+            self._target = self._body.data[len(begun) :]
+            return None
+        frame, self._body = self._body.data, None
         self._target = memoryview(self._head)
         return frame
 

@@ -1,5 +1,6 @@
 """The socket side of a client: one thread that connects, reads and writes."""
 
+import atexit
 import contextlib
 import os
 import select
@@ -33,6 +34,7 @@ class Link:
 
     def start(self) -> None:
         self._thread.start()
+        atexit.register(self.close, 1.0)  # or the end of the process could meet a print
 
     def send(self, connection: Connection, parts: Parts) -> None:
         """Send as far as the socket takes it; the thread goes on with the rest."""
@@ -42,6 +44,7 @@ class Link:
 
     def close(self, timeout: float) -> None:
         """End the thread, which may take as long as the name of a host is looked up."""
+        atexit.unregister(self.close)
         self._running = False
         self._waker.wake()
         self._thread.join(timeout)

@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 from .connection import Connection
 from .errors import ProtocolError
-from .frames import GREETING
+from .frames import GREETING, LIMIT
 from .log import Log
 from .packing import Parts
 from .waker import Waker
 
 SILENT = 64  # connections that have not said the greeting yet
+UNSENT = 4 * LIMIT  # bytes of replies that a client does not read
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -81,7 +82,7 @@ class Listener:
                 else:
                     key.data()
             while self._blocked:
-                self._watch(self._blocked.popleft(), READ | WRITE)
+                self._wait_for(self._blocked.popleft())
 
     def _clear(self) -> None:
         self._waker.clear()
@@ -106,6 +107,12 @@ class Listener:
             self._silent.pop(connection, None)
         if frame is not None:
             self._receive(connection, frame)
+
+    def _wait_for(self, connection: Connection) -> None:
+        if connection.unsent > UNSENT:
+            self._drop(connection, 'does not read its replies')
+        else:
+            self._watch(connection, READ | WRITE)
 
     def _watch(self, connection: Connection, events: int) -> None:
         if not connection.closed:

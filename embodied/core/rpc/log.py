@@ -1,5 +1,6 @@
 """Lines about what went wrong, each at most once a minute."""
 
+import contextlib
 import threading
 import time
 
@@ -18,7 +19,8 @@ class Log:
     def __call__(self, line: str, kind: str = '') -> None:
         """Print a line unless one of its kind (default: the same line) came just now."""
         if self._is_due(kind or line):
-            print(f'[{self._name}] {line}', flush=True)
+            with contextlib.suppress(OSError, ValueError):  # nobody reads the output any more
+                print(f'[{self._name}] {line}', flush=True)
 
     def _is_due(self, kind: str) -> bool:
         now = time.monotonic()

@@ -182,6 +182,8 @@ def _array(shape: Any, dtype: Any, leaf: memoryview, total: int) -> np.ndarray:
         raise ValueError('an array does not fit its shape')
     if not size:
         return np.empty(shape, kind)
+    if kind.kind == 'b':  # numpy must not meet bytes other than 0 and 1
+        return (np.frombuffer(leaf, np.uint8) != 0).reshape(shape)
     array = np.frombuffer(leaf, kind).reshape(shape)
     share = array.flags.aligned and array.nbytes >= max(VIEW, total // SHARE)
     return array if share else array.copy()

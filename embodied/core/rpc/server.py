@@ -1,5 +1,6 @@
 """The server: takes requests, has them executed, and survives whatever comes."""
 
+import atexit
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from .log import Log
 from .methods import Method, Reply
 
 WAITING = 4096  # requests of one method; more are answered with an error
+AT_EXIT = 1.0  # seconds for running handlers where a process ends without closing
 STOP = None  # what a worker gets instead of a call
 
 
@@ -48,7 +50,8 @@ class Server:
         """Let clients call `fn(*args)`, which returns a result that nobody changes afterwards.
 
         The calls run in `workers` threads of their own, with one in the order of arrival.
-        With `once`, a request that a client of ours sends again is not executed again.
+        With `once`, a request that a client of ours sends again is not executed again; it
+        gets the same reply if that is small, so results belong into other methods.
         """
         self._add(Method(method, fn, workers, once, deferred=False))
 
@@ -70,6 +73,7 @@ class Server:
                 thread.start()
                 self._threads.append(thread)
         self._listener.start()
+        atexit.register(self.close, AT_EXIT)
         return self
 
     def close(self, timeout: float = 5.0) -> None:
@@ -80,6 +84,7 @@ class Server:
         if self._closed:
             return
         self._closed = True
+        atexit.unregister(self.close)
         deadline = time.monotonic() + timeout
         self._listener.stop()
         for method in self._methods.values():
@@ -191,7 +196,7 @@ class Server:
                 method.fn(reply, *args)
             else:
                 reply(method.fn(*args))
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: this thread serves others as well
             reply.error(error)
 
     def _is_repeated(self, method: Method, reply: Reply) -> bool:
