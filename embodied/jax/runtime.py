@@ -156,9 +156,10 @@ class Runtime(Agent):
             seeds = self._seeds(self.counters['batches'], 'train')
             self.counters['batches'] += 1
             self.state, carry, out, metrics = step(self.state, carry, data, seeds)
-            self._sync()
             self.counters['updates'] += 1
             out, metrics = jax.device_get((out, metrics))
+            # Not before the update is done: an actor in another thread would wait for it.
+            self._sync()
         return carry, out, metrics
 
     def report(self, carry: Any, data: dict) -> tuple[Any, dict]:
