@@ -365,6 +365,12 @@ class Agent(Runtime):
         about = inference.describe(self.obs_space, self.act_space, self.config)
         return {**super().save(), **about}
 
+    def report(self, carry: Any, data: dict) -> tuple[Any, dict]:
+        """Metrics of a batch, with names in the open-loop videos."""
+        carry, metrics = super().report(carry, data)
+        videos = {k: openloop.label(v) for k, v in metrics.items() if k.startswith('openloop/')}
+        return carry, metrics | videos
+
     def describe(self) -> str:
         """What a user checks first: devices, keys, and parameters by module."""
         devices = ', '.join(

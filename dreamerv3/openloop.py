@@ -1,9 +1,11 @@
 """Open-loop videos: what the world model expects after it has seen half of a sequence."""
 
+import functools
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, UInt8
 
 from .decoder import Decoder
@@ -12,6 +14,9 @@ from .rssm import RSSM
 SEQUENCES = 6
 BORDER = 2
 OBSERVED, IMAGINED = (0, 255, 0), (255, 0, 0)
+ROWS = ('truth', 'model', 'error')
+FONT = 11  # pixels
+LEAST = 32  # height of a row in pixels, below which videos are magnified
 
 
 def videos(
@@ -61,3 +66,30 @@ def video(
     frames = jnp.moveaxis(frames, 0, 2)
     frames = frames.reshape(*frames.shape[:2], -1, channels)
     return jnp.pad(frames, ((0, min(length, 10)), (0, 0), (0, 0), (0, 0)))
+
+
+def label(video: UInt8[np.ndarray, 't h w c']) -> UInt8[np.ndarray, 't h2 w2 c']:
+    """A video of `video` with the names of its rows at the left; small ones are magnified."""
+    factor = -(-LEAST * len(ROWS) // video.shape[1])
+    video = video.repeat(factor, 1).repeat(factor, 2)
+    length, height, _, channels = video.shape
+    names = _names(height)[None, :, :, None]
+    names = np.broadcast_to(names, (length, *names.shape[1:3], channels))
+    return np.concatenate([names, video], 2)
+
+
+@functools.cache
+def _names(height: int) -> np.ndarray:
+    """The names of the rows, white on black, each in the middle of its row."""
+    import PIL.Image
+    import PIL.ImageDraw
+    import PIL.ImageFont
+
+    font = PIL.ImageFont.load_default(FONT)
+    width = max(int(font.getlength(name)) for name in ROWS) + 7
+    image = PIL.Image.new('L', (width, height))
+    draw = PIL.ImageDraw.Draw(image)
+    for index, name in enumerate(ROWS):
+        middle = height * (2 * index + 1) // (2 * len(ROWS))
+        draw.text((width // 2, middle), name, 255, font, anchor='mm')
+    return np.asarray(image)

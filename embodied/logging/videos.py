@@ -15,7 +15,8 @@ class Videos:
     """Films every image key, also one under log/, of every environment that it is shown.
 
     Each episode becomes LOGDIR/videos/STEP-envINDEX-KEY.mp4, where STEP is that of its last
-    frame. What is not over at the end is left out.
+    frame; a further one of the same step, as in an evaluation, has a number at its end. What is
+    not over at the end is left out.
     """
 
     name = 'videos'
@@ -60,7 +61,7 @@ class Videos:
             if transition['is_last']:
                 writer.close()
                 del self._films[film]
-                path.rename(self._folder / f'{step:012d}-env{worker}-{_plain(key)}.mp4')
+                path.rename(self._free(f'{step:012d}-env{worker}-{_plain(key)}'))
         except Exception:
             self._drop(film)
             raise
@@ -69,6 +70,14 @@ class Videos:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f'.env{film[0]}-{_plain(film[1])}.mp4'
         self._films[film] = media.Mp4(path, self._fps), path
+
+    def _free(self, name: str) -> pathlib.Path:
+        """A path that no earlier film has."""
+        path, count = self._folder / f'{name}.mp4', 1
+        while path.exists():
+            count += 1
+            path = self._folder / f'{name}-{count}.mp4'
+        return path
 
     def _drop(self, film: tuple[int, str]) -> None:
         """Forget an episode that is cut."""

@@ -59,6 +59,7 @@ def loop(
     def on_step(transition, worker):
         step.increment()
         rate.add()
+        logger.watch(transition, worker)
         ended = episodes.add(transition, worker)
         if ended and quota.add(worker, ended['episode/score']):
             logger.add(ended)

@@ -91,6 +91,7 @@ class Evaluation:
         self._logger.add(self._episodes.stats(), prefix='eval')
 
     def _on_step(self, transition: dict, worker: int) -> None:
+        self._logger.watch(transition, worker)
         ended = self._episodes.add(transition, worker)
         if ended and self._quota.add(worker, ended['episode/score']):
             self._results.add(ended)

@@ -46,6 +46,16 @@ def test_images_under_log_of_odd_size(tmp_path):
     assert np.shape(film) == (2, 6, 8, 3)
 
 
+def test_episodes_of_one_evaluation_share_a_step(tmp_path):
+    output = logging.Videos(tmp_path, 10)
+    for _ in range(3):
+        for first in (True, False):
+            image = np.zeros((8, 8, 3), np.uint8)
+            output.watch(7, {'image': image, 'is_first': first, 'is_last': not first}, 0)
+    expected = [f'000000000007-env0-image{end}.mp4' for end in ('-2', '-3', '')]
+    assert names(tmp_path / 'videos') == expected
+
+
 def test_what_is_cut_is_left_out(tmp_path):
     output = logging.Videos(tmp_path, 10)
     play(output, 3, last=False, image=(8, 8, 3))
