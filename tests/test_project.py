@@ -30,25 +30,29 @@ def test_constraints_pin_every_direct_dependency():
 
 
 def test_readme_lists_the_suites_there_are():
-    rows = re.findall(
-        r'^\| (`.*?) \|.*\| (available|later version) \|$', read('README.md'), re.M
-    )
-    listed = {suite: state for names, state in rows for suite in re.findall(r'`(\w+)`', names)}
-    assert {k for k, v in listed.items() if v == 'available'} == set(envs.SUITES)
-    assert {k for k, v in listed.items() if v != 'available'} == set(envs.LATER)
+    section = read('README.md').split('## Suites')[1].split('\n## ')[0]
+    cells = re.findall(r'^\| (`.*?) \|', section, re.M)
+    listed = [suite for names in cells for suite in re.findall(r'`(\w+)`', names)]
+    assert sorted(listed) == sorted(envs.SUITES)
 
 
 def test_extras_are_named_after_suites_and_outputs():
     built_in = {'dummy', 'pinpad'}
     by_hand = {'dmlab', 'minecraft'}  # no package installs them
     outputs = {'tensorboard', 'wandb', 'mlflow'}
-    extras = set(PROJECT['optional-dependencies']) - {'test'} - outputs
-    assert extras == {*envs.SUITES, *envs.LATER} - built_in - by_hand
+    extras = set(PROJECT['optional-dependencies']) - {'test', 'all'} - outputs
+    assert extras == set(envs.SUITES) - built_in - by_hand
+    (everything,) = PROJECT['optional-dependencies']['all']
+    assert set(re.findall(r'\w+', everything.partition('[')[2])) == extras
 
 
 def test_readme_has_the_marked_test_command():
     blocks = re.findall(r'<!-- test command -->\n```bash\n(.*?)\n```', read('README.md'), re.S)
     assert blocks == ["pip install -e '.[test]' && python -m pytest"]
+    blocks = re.findall(
+        r'<!-- suites command -->\n```bash\n(.*?)\n```', read('README.md'), re.S
+    )
+    assert blocks == ["pip install -e '.[test,all]' && python -m pytest -m suites"]
 
 
 def test_root_links_to_the_defaults():

@@ -30,31 +30,28 @@ SUITES = {
     'bsuite': Suite('bsuite:make', None, 'catch/0'),
     'crafter': Suite('crafter:Crafter', ('reward', 'noreward')),
     'dm': Suite('dm:make', None, 'yourmodule:function'),
+    'dmlab': Suite('dmlab:DMLab', None, 'explore_goal_locations_small'),
     'dmc': Suite('dmc:make', None, 'walker_walk'),
     'dummy': Suite('dummy:Dummy', ('disc', 'cont')),
     'gym': Suite('gym:make', None, 'CartPole-v1'),
     'langroom': Suite('langroom:LangRoom', ('run', 'answer-only', 'answer-and-echo', 'echo')),
     'loconav': Suite('loconav:make', None, 'ant_maze_m'),
     'memmaze': Suite('memmaze:make', None, '9x9'),
+    'minecraft': Suite('minecraft:Minecraft', ('wood', 'climb', 'diamond')),
     'pinpad': Suite('pinpad:PinPad', ('three', 'four', 'five', 'six', 'seven', 'eight')),
     'procgen': Suite('procgen:make', None, 'coinrun'),
 }
 
-LATER = ('dmlab', 'minecraft')
+BY_HAND = ('dmlab', 'minecraft')  # no package index has what they need
 
 
 def find(task: str) -> tuple[str, str]:
     """Split SUITE_TASK at the first underscore; UserError where one of them is unknown."""
     suite, _, name = task.partition('_')
     if suite not in SUITES:
-        if suite in LATER:
-            raise UserError(
-                f'The suite of --task {task} comes in a later version; this one has '
-                f'{", ".join(SUITES)}.'
-            )
         raise UserError(
             f'Unknown suite {suite!r} in --task {task}; expected SUITE_TASK with one of '
-            f'{", ".join(SUITES)}.{_nearest(suite, [*SUITES, *LATER])}'
+            f'{", ".join(SUITES)}.{_nearest(suite, SUITES)}'
         )
     tasks = SUITES[suite].tasks
     if not name or (tasks and name not in tasks):
@@ -83,9 +80,16 @@ def require(package: str, suite: str, system: str = '') -> ModuleType:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as e:
-        raise UserError(
-            f'The suite {suite!r} needs the package {e.name!r}, which is not installed.\n'
+        how = (
             f"Run in a clone: pip install -e '.[{suite}]' (the Dockerfile shows a full set-up)."
+        )
+        if suite in BY_HAND:
+            how = (
+                'It is installed by hand (docs/envs.md), also for another Python, which '
+                '--run.env_python names.'
+            )
+        raise UserError(
+            f'The suite {suite!r} needs the package {e.name!r}, which is not installed.\n{how}'
         ) from e
     except (ImportError, OSError) as e:
         if not system:
