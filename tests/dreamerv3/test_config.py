@@ -128,7 +128,6 @@ BAD = {
     '--task atri_pong': ('atri', 'atari'),
     '--task dummy_dics': ('dummy_dics', 'dummy_disc'),
     '--task dummy': ('--task', 'dummy_disc'),
-    '--task atari_pong': ('atari_pong', 'later version'),
     '--script trian': ('trian', 'train'),
     '--script paralel': ('paralel', 'Nearest:', 'parallel'),
     '--batch_size abc': ('--batch_size', 'abc', 'whole number'),
