@@ -28,7 +28,7 @@ from dreamerv3 import factories, resume, usage
 from embodied.core.driver import accepts
 
 
-COMMANDS = {'view': 'dreamerv3.view'}  # modules with a `main`
+COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
 
 def main(argv: Sequence[str] | None = None) -> None:
