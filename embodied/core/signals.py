@@ -35,6 +35,11 @@ def compiling() -> Iterator[None]:
             _compiling -= 1
 
 
+def is_compiling() -> bool:
+    """Return whether something is being compiled in this process."""
+    return _compiling > 0
+
+
 class Stop:
     """Hears SIGINT and SIGTERM while it is entered; `requested` says whether one came.
 

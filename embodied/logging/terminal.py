@@ -6,14 +6,16 @@ import re
 import numpy as np
 
 from ..core.errors import UserError
+from . import live
 from .logger import Summary
 
 
 class Terminal:
     """Prints the scalars whose names match `pattern`, a regular expression ('' = all).
 
-    Up to three go on the line of the step, more get a line each. Raises UserError if the
-    pattern is no regular expression.
+    Up to three go on the line of the step, more get a line each. Where the output is a
+    terminal, a line below them shows how far the run is; a pipe or file gets plain lines.
+    Raises UserError if the pattern is no regular expression.
     """
 
     name = 'terminal'
@@ -25,9 +27,13 @@ class Terminal:
             raise UserError(
                 f'{pattern!r} is not a regular expression: {error} (logger.filter).'
             ) from error
+        self._line = live.find()
 
     def write(self, summaries: list[Summary]) -> None:
         """Print a block headed by the last step."""
+        scores = [value for _, name, value in summaries if name == 'episode/score']
+        if self._line and scores:
+            self._line.score = format_number(scores[-1])
         shown = {
             name: format_number(value)
             for _, name, value in summaries
@@ -43,8 +49,20 @@ class Terminal:
             text = '\n'.join(['', f'{f"── {title} ":─<{width + 12}}', *rows])
         print(text, flush=True)
 
+    def progress(self, step: int, total: float, **state: float) -> None:
+        """Show how far the run is, see `live.Line`."""
+        if self._line:
+            self._line.progress(step, total, **state)
+
+    def busy(self, text: str) -> None:
+        """Show what the run waits for; '' when the wait is over."""
+        if self._line:
+            self._line.busy(text)
+
     def close(self) -> None:
-        """Nothing is kept back."""
+        """Take the live line away."""
+        if self._line:
+            self._line.stop()
 
 
 def format_number(value: np.ndarray) -> str:

@@ -78,6 +78,7 @@ def loop(
     over = lambda: quota.full or stop.requested
     while step < args.steps and not over():
         play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
+        logger.progress(args.steps, episodes=len(quota.scores), wanted=args.episodes)
         if log_due():
             logged = log()
     if logged != step:

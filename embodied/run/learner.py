@@ -65,6 +65,11 @@ class Learner:
         """Return the metrics of consec_report * report_batches batches, averaged."""
         return average(self._agent, self._report_stream, self._args)
 
+    def progress(self) -> dict[str, int]:
+        """Updates so far, and how many items the replay has of those that they begin with."""
+        minimum = self.minimum if self.ratio.ratio else 0
+        return {'updates': self.updates, 'filled': len(self._replay), 'minimum': minimum}
+
     def describe(self) -> str:
         """Say how many updates there are per env step and when they begin."""
         text = f'updates per env step: {_describe_ratio(self.ratio.ratio)}'

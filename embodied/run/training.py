@@ -55,13 +55,15 @@ def run(
         evaluation = make_evaluation(agent, logger, args) if make_evaluation else None
         if evaluation:
             cp.parts['replay_eval'] = evaluation.replay
-        restore(cp, learner, args)
+        with logger.busy('Loading'):
+            restore(cp, learner, args)
         print(learner.describe(), flush=True)
         if step >= args.steps:
             begin(logger, ready)
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
             return
-        learner.prepare()
+        with logger.busy('Compiling the update'):
+            learner.prepare()
         driver = start.make_driver(make_env, args.envs, args, int(step))
         with contextlib.closing(driver), evaluation or contextlib.nullcontext():
             begin(logger, ready)
@@ -128,11 +130,13 @@ def loop(
     while step < args.steps and not over():
         with rescue(saver, learner, lambda: driver.failed):
             play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
+        logger.progress(args.steps, left=end - time.monotonic(), **learner.progress())
         if learner.ready and not over() and report_due():
-            with timer.section('report'):
+            with timer.section('report'), logger.busy('Reporting'):
                 logger.add(learner.report(), prefix='report')
             if evaluate:
-                with timer.section('eval'), rescue(saver, learner, lambda: True):
+                wait = logger.busy('Evaluating')
+                with timer.section('eval'), rescue(saver, learner, lambda: True), wait:
                     evaluate(stop)
         if log_due():
             logged = log()
