@@ -157,6 +157,38 @@ def test_a_run_ends_saves_and_resumes(start, tmp_path, flags):
     assert seen == sorted(seen)
 
 
+@pytest.mark.parametrize('eval_envs', [0, 2])
+@pytest.mark.parametrize(('ratio', 'steps'), [(1.0, 1500), (32.0, 700)])
+def test_the_ratio_of_replayed_to_env_steps_is_met(start, tmp_path, ratio, steps, eval_envs):
+    logdir = tmp_path / 'run'
+    flags = {'eval_envs': eval_envs, 'log_every': 0.1, 'report_every': 0.0}
+    start(steps=steps, train_ratio=ratio, **flags).end()
+    rows = [x for x in lines(logdir) if 'replay/samples' in x]
+    first = next(i for i, x in enumerate(rows) if x['replay/samples'])
+    replayed = 4 * sum(x['replay/samples'] for x in rows)  # batch_length
+    # The first sample came after the log before and no later than the first that shows it.
+    least = replayed / (rows[-1]['step'] - rows[first - 1]['step'] * (first > 0))
+    most = replayed / (rows[-1]['step'] - rows[first]['step'])
+    assert least <= 1.05 * ratio
+    assert most >= 0.95 * ratio
+    assert most - least < 0.2 * ratio  # or this says little
+
+
+def test_ratio_zero_samples_nothing_and_below_zero_never_waits(start, tmp_path):
+    logdir = tmp_path / 'zero'
+    start(logdir=logdir, steps=300, train_ratio=0.0, report_every=0.0).end()
+    assert steps(logdir)['agent'] >= 300
+    rows = [x for x in lines(logdir) if 'replay/samples' in x]
+    assert sum(x['replay/samples'] for x in rows) == 0
+    logdir = tmp_path / 'free'
+    start(logdir=logdir, steps=600, train_ratio=-1.0).end()
+    rows = [x for x in lines(logdir) if 'replay/samples' in x]
+    first = next(i for i, x in enumerate(rows) if x['replay/samples'])
+    assert all(x['replay/samples'] for x in rows[first:-2])
+    assert all(x['limiter/sample_wait_frac'] < 0.5 for x in rows[first + 1 :])
+    assert all(x['limiter/insert_wait_frac'] < 0.5 for x in rows[first + 1 :])
+
+
 METRICS = [
     'train/loss/double', 'report/loss/double', 'episode/score', 'epstats/reward_rate',
     'epstats/log/step/max', 'replay/items', 'replay/replay_ratio', 'replay_eval/items',
