@@ -24,13 +24,15 @@ class Part:
     """One running program of the doubles."""
 
     def __init__(self, name, logdir, **flags):
-        command = [sys.executable, '-W', 'error', '-m', 'tests.run.parallel.parts', name]
         self.log = logdir.parent / f'{logdir.name}-{name}.txt'
         with self.log.open('a') as log:
             self.process = subprocess.Popen(
-                [*command, repr({'logdir': str(logdir), **flags})],
+                [*self.command(name), repr({'logdir': str(logdir), **flags})],
                 cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
+
+    def command(self, name):
+        return [sys.executable, '-W', 'error', '-m', 'tests.run.parallel.parts', name]
 
     def end(self, code=0):
         found = self.process.wait(LIMIT)
