@@ -8,6 +8,7 @@ import difflib
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +26,17 @@ SCRIPTS = (
 
 CHOICES = {
     'jax.platform': ('auto', 'cuda', 'gpu', 'tpu', 'cpu'),
+    **{
+        f'env.{suite}.{key}': values
+        for suite in ('atari', 'atari100k')
+        for key, values in (
+            ('actions', ('all', 'needed')),
+            ('lives', ('unused', 'discount', 'reset')),
+            ('resize', ('pillow', 'opencv')),
+        )
+    },
+    'env.atari.aggregate': ('max', 'mean'),
+    'env.procgen.resize': ('pillow', 'opencv'),
     'jax.compute_dtype': ('bfloat16', 'float32', 'float16'),
     'replay.storage': ('ram', 'disk'),
     'agent.dyn.typ': ('rssm',),
@@ -44,7 +56,6 @@ FIXED = {
     'clock_port': '',
     'ipv6': False,
     'replay.priosignal': 'model',
-    'run.env_python': '',
     'jax.coordinator_address': '',
 }
 
@@ -81,6 +92,9 @@ LEAST = {
     'run.eval_eps': 0,
     'run.report_batches': 1,
     'run.episodes': 0,
+    'env.atari.noops': 0,
+    'env.atari.pooling': 1,
+    'env.atari100k.noops': 0,
     'run.keep': 1,
     'run.keep_every': 0,
     'jax.mock_devices': 0,
@@ -210,6 +224,8 @@ def _check_values(config: elements.Config) -> None:
         if flat[key] < least:
             raise UserError(f'--{key} must be at least {least}; found {flat[key]}.')
     for key, value in flat.items():
+        if key.startswith('env.') and key.endswith('.repeat') and value < 1:
+            raise UserError(f'--{key} must be at least 1; found {value}.')
         pair = isinstance(value, tuple) and key.endswith('.size')
         if pair and (len(value) != 2 or min(value) < 1):
             raise UserError(f'--{key} takes height and width; found {list(value)}.')
@@ -274,6 +290,9 @@ def _check_paths(config: elements.Config) -> None:
     check_url(config.logdir)
     if os.path.exists(config.logdir) and not os.path.isdir(config.logdir):
         raise UserError(f'--logdir {config.logdir} is a file; expected a folder.')
+    python = config.run.env_python
+    if python and shutil.which(os.path.expanduser(python)) is None:
+        raise UserError(f'--run.env_python {python} is no program that can be run.')
     source = os.path.expanduser(config.run.from_checkpoint)
     if source and not os.path.exists(source):
         raise UserError(f'--run.from_checkpoint {source} does not exist.')

@@ -9,11 +9,11 @@ import pathlib
 from typing import Any
 
 import elements
-import numpy as np
 
 import embodied
 from dreamerv3 import checks, outputs, reference
-from embodied import UserError, envs, logging, selectors, streams, wrappers
+from dreamerv3.environments import env_options, make_env
+from embodied import UserError, logging, selectors, streams
 
 # Keys that an agent gets beside its own section.
 AGENT_KEYS = (
@@ -83,25 +83,6 @@ def _say_estimate(config: elements.Config, obs_space: dict, act_space: dict) -> 
         print(text, flush=True)
 
 
-def make_env(config: elements.Config, index: int, step: int = 0, attempt: int = 0) -> Any:
-    """Build environment number `index` of the task, wrapped for the agent.
-
-    Equal arguments give equal environments, see `env_seed`.
-    """
-    seed = env_seed(config, index, step, attempt)
-    return wrappers.wrap(envs.make(config.task, seed=seed, **_env_options(config)))
-
-
-def env_seed(config: elements.Config, index: int, step: int = 0, attempt: int = 0) -> int:
-    """The seed of environment number `index`.
-
-    step: at which the run went on, 0 for a new one; attempt: how often the environment was
-    restarted since. Both change the seed, or it would begin with the same episodes again.
-    """
-    parts = [config.seed, index, *([step, attempt] if step or attempt else [])]
-    return int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1)
-
-
 def make_replay(
     config: elements.Config, folder: str = 'replay', mode: str = 'train'
 ) -> 'embodied.Replay':
@@ -152,14 +133,8 @@ def make_logger(config: elements.Config) -> 'embodied.logging.Logger':
     timers of this process off without logger.timer.
     """
     elements.timer.global_timer.enabled = config.logger.timer
-    repeat = _env_options(config).get('repeat', 1)
+    repeat = env_options(config).get('repeat', 1)
     return logging.Logger(elements.Counter(), outputs.make(config), multiplier=repeat)
-
-
-def _env_options(config: elements.Config) -> dict[str, Any]:
-    """The section of the task's suite; a suite without options has none."""
-    suite, _ = envs.find(config.task)
-    return dict(config.env[suite]) if suite in config.env else {}
 
 
 def _chunks(config: elements.Config, mode: str) -> tuple[int, int]:

@@ -25,8 +25,8 @@ import elements
 import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories, resume, usage
-from embodied.core.driver import accepts
-
+from dreamerv3.environments import shifted
+from embodied.core import foreign
 
 COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
@@ -88,7 +88,7 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
         return functools.partial(factory, config)
 
     env = make_env or bind(factories.make_env)
-    agent = lambda: factories.make_agent(config, env(0))
+    agent = lambda: factories.make_agent(config, elsewhere(config, env)(0))
     replay, stream = bind(factories.make_replay), bind(factories.make_stream)
     logger, args = bind(factories.make_logger), factories.run_args(config)
     ready = bind(configs.save)
@@ -96,12 +96,18 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
         embodied.run.train(agent, replay, env, stream, logger, args, ready)
     elif config.script == 'train_eval':
         replays = [replay, functools.partial(replay, 'replay_eval', 'eval')]
-        others = functools.partial(_shifted, env, config.run.envs)
+        others = functools.partial(shifted, env, config.run.envs)
         embodied.run.train_eval(agent, *replays, env, others, stream, logger, args, ready)
     elif config.script == 'eval_only':
         embodied.run.eval_only(agent, env, logger, args, ready)
     elif config.script.startswith('parallel'):
-        run_parallel(config, agent, env, replay, stream, logger)
+        run_parallel(config, agent, elsewhere(config, env), replay, stream, logger)
+
+
+def elsewhere(config: elements.Config, make_env: Callable) -> Callable:
+    """The factory itself, or one whose environments live in the interpreter run.env_python."""
+    python = config.run.env_python
+    return functools.partial(foreign.make, python, make_env) if python else make_env
 
 
 def run_parallel(
@@ -111,7 +117,7 @@ def run_parallel(
     """Run all of a parallel run, or the part that the script names."""
     args, parallel = factories.run_args(config), embodied.run.parallel
     replays = [replay, functools.partial(replay, 'replay_eval', 'eval')]
-    others = functools.partial(_shifted, env, config.run.envs)
+    others = functools.partial(shifted, env, config.run.envs)
     if config.script == 'parallel':
         ready = functools.partial(configs.save, config)
         parallel.combined(agent, *replays, env, others, stream, logger, args, ready)
@@ -122,15 +128,6 @@ def run_parallel(
     elif config.script == 'parallel_env':
         is_eval = config.replica >= config.run.envs
         parallel.parallel_env(others if is_eval else env, config.replica, args, is_eval)
-
-
-def _shifted(
-    make_env: Callable, first: int, index: int, step: int = 0, attempt: int = 0
-) -> embodied.Env:
-    """Evaluation environment number `index`: those of training come before it."""
-    options = {'step': step, 'attempt': attempt}
-    options = {k: v for k, v in options.items() if v and accepts(make_env, k)}
-    return make_env(first + index, **options)
 
 
 if __name__ == '__main__':

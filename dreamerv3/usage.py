@@ -131,6 +131,8 @@ def facts(config: elements.Config) -> str:
 def envs_text(config: elements.Config) -> str:
     """How many environments there are, and where."""
     place = 'in this process' if config.run.debug else 'one process each'
+    if config.run.env_python:
+        place = f'one process each of {config.run.env_python}'
     return f'{config.run.envs} env{"s" * (config.run.envs > 1)}, {place}'
 
 

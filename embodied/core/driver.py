@@ -1,7 +1,6 @@
 """The driver: steps environments with a policy and hands every transition to its callbacks."""
 
 import functools
-import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 from . import spaces
 from .base import Spaces, Step
 from .errors import UserError
-from .workers import LocalEnv, ProcessEnv
+from .foreign import ForeignWorker
+from .workers import LocalEnv, ProcessEnv, accepts
 
 HOUR = 3600.0  # seconds within which restarts are counted
 
@@ -42,9 +42,12 @@ class Driver:
         parallel: bool = True,
         timeout: float = 0.0,
         restarts: int = 0,
+        python: str = '',
     ):
         self._makers = list(make_env_fns)
-        self._kind = ProcessEnv if parallel else LocalEnv
+        self._kind: Callable = ProcessEnv if parallel else LocalEnv
+        if python:
+            self._kind = functools.partial(ForeignWorker, python=python)
         self._timeout = timeout
         self._restarts = restarts
         self._restarted: list[float] = []  # times of the restarts within the last hour
@@ -218,14 +221,6 @@ class Driver:
             same = ours.keys() == theirs.keys()
             if not same or not all(spaces.equal(ours[k], theirs[k]) for k in ours):
                 raise UserError(f'The spaces of env {index} differ from those of env 0.')
-
-
-def accepts(factory: Callable, name: str) -> bool:
-    """Return whether a factory has a parameter of that name."""
-    try:
-        return name in inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # some builtins do not say
-        return False
 
 
 def _join(*parts: Step) -> Step:

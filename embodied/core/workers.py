@@ -5,6 +5,7 @@ observation, so that a driver can start all environments before it waits for the
 """
 
 import contextlib
+import inspect
 import multiprocessing
 import os
 import signal
@@ -82,7 +83,7 @@ class ProcessEnv:
         )
         self._process.start()
         theirs.close()  # or the end of the process would not be seen
-        self._end = weakref.finalize(self, _end, self._process, self._conn)
+        self._end = weakref.finalize(self, end, self._process, self._conn)
 
     @property
     def pid(self) -> int | None:
@@ -144,9 +145,14 @@ def _serve(conn: connection.Connection, factory: bytes) -> None:
     """Run one environment for the parent until it says END or is gone."""
     os.setsid()  # a group of its own: what the environment starts can be ended with it
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
+    serve(conn, lambda: cloudpickle.loads(factory)())
+
+
+def serve(conn: Any, make: Callable) -> None:
+    """Answer with the spaces of `make()`, and then to each action with its observation."""
     env = action = None
     try:
-        env = cloudpickle.loads(factory)()
+        env = make()
         action = _exchange(conn, (env.obs_space, env.act_space))
         while isinstance(action, dict):
             action = _exchange(conn, env.step(action))
@@ -169,7 +175,7 @@ def _end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _exchange(conn: connection.Connection, result: Any) -> Any:
+def _exchange(conn: Any, result: Any) -> Any:
     """Send a result and return the next action, END or GONE."""
     try:
         conn.send((None, result))
@@ -178,7 +184,7 @@ def _exchange(conn: connection.Connection, result: Any) -> Any:
         return GONE
 
 
-def _report(conn: connection.Connection, error: Exception) -> None:
+def _report(conn: Any, error: Exception) -> None:
     """Send an error as text, since its class may not exist where it is received."""
     if isinstance(error, UserError):
         message = 'user', str(error)
@@ -188,12 +194,12 @@ def _report(conn: connection.Connection, error: Exception) -> None:
         conn.send(message)
 
 
-def _end(process: Any, conn: connection.Connection) -> None:
+def end(process: Any, conn: Any) -> None:
     """Ask, wait, and then end the process and everything that it started."""
     with contextlib.suppress(OSError):
         conn.send(END)
     conn.close()
-    connection.wait([process.sentinel], GRACE)
+    process.join(GRACE)
     _kill(process)
     process.join()
 
@@ -203,3 +209,11 @@ def _kill(process: Any) -> None:
         # The group may hold more than the process; or nothing, if that ended alone.
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
+
+
+def accepts(factory: Callable, name: str) -> bool:
+    """Return whether a factory has a parameter of that name."""
+    try:
+        return name in inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # some builtins do not say
+        return False

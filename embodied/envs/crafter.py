@@ -1,6 +1,8 @@
 """Crafter: a 2-D world of survival with 22 achievements, seen as images."""
 
 import collections
+import json
+import pathlib
 from typing import Any
 
 import elements
@@ -16,7 +18,8 @@ class Crafter(Env):
     Observation: image (uint8, size + (3,)). Action: one of 17. log/reward is the reward of the
     step. With `logs` log/achievement_NAME is how often the episode has unlocked it so far, so
     that its maximum over the episode is the count. An episode that reaches the limit of 10,000
-    steps ends without being terminal; only death is.
+    steps ends without being terminal; only death is. With a `folder`, stats.jsonl in it gets a
+    line per episode: length, reward and achievement_NAME, as the package's own recorder writes.
     """
 
     def __init__(
@@ -24,6 +27,7 @@ class Crafter(Env):
         task: str,
         size: tuple[int, int] = (64, 64),
         logs: bool = False,
+        folder: str = '',
         seed: int = 0,
     ):
         crafter = envs.require('crafter', 'crafter')
@@ -32,6 +36,7 @@ class Crafter(Env):
         self._size = tuple(size)
         names = crafter.constants.achievements if logs else ()
         self._logs = {f'log/achievement_{name}': name for name in names}
+        self._folder = folder
         self._done = True
 
     @property
@@ -58,9 +63,21 @@ class Crafter(Env):
             self._done = False
             image = self._env.reset()
             _order_chunks(self._env._world)
+            self._steps, self._score = 0, 0.0
             return self._obs(image, 0.0, {}, is_first=True)
         image, reward, self._done, info = self._env.step(int(action['action']))
+        self._steps, self._score = self._steps + 1, self._score + info['reward']
+        if self._done and self._folder:
+            self._record(info['achievements'])
         return self._obs(image, reward, info)
+
+    def _record(self, achievements: dict[str, int]) -> None:
+        counts = {f'achievement_{name}': count for name, count in achievements.items()}
+        line = {'length': self._steps, 'reward': round(self._score, 1), **counts}
+        folder = pathlib.Path(self._folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / 'stats.jsonl', 'a') as file:
+            file.write(json.dumps(line) + '\n')
 
     def _obs(self, image, reward, info, is_first: bool = False) -> dict[str, Any]:
         counts = info.get('achievements', {})

@@ -13,7 +13,7 @@ import pytest
 
 import embodied
 from dreamerv3 import config as configs
-from dreamerv3 import factories
+from dreamerv3 import environments, factories
 from embodied import envs
 
 RECORDED = pathlib.Path(__file__).parents[1] / 'golden' / 'reference_run' / 'replay'
@@ -57,9 +57,9 @@ def test_envs_differ_by_index_and_seed_and_repeat(tmp_path):
 def test_seeds_differ_after_a_resume_and_a_restart(tmp_path):
     config = load(tmp_path)
     keys = [(0, 0), (100, 0), (200, 0), (0, 1), (100, 1), (0, 100)]
-    seeds = {factories.env_seed(config, index, *key) for index in (0, 1) for key in keys}
+    seeds = {environments.env_seed(config, index, *key) for index in (0, 1) for key in keys}
     assert len(seeds) == 12
-    assert factories.env_seed(config, 0) == factories.env_seed(config, 0, 0, 0)
+    assert environments.env_seed(config, 0) == environments.env_seed(config, 0, 0, 0)
 
 
 def test_env_options_come_from_the_suite(tmp_path):

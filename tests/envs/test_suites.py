@@ -1,5 +1,6 @@
 """The dummy and crafter suites, and what all suites share."""
 
+import json
 import subprocess
 import sys
 
@@ -116,6 +117,25 @@ def test_crafter_logs_achievements_and_the_hidden_reward():
     assert obs['log/achievement_collect_wood'] == 2
     assert obs['log/reward'] == 1
     assert obs['reward'] == 0
+
+
+def test_crafter_writes_a_line_per_episode(tmp_path):
+    env = envs.make('crafter_noreward', folder=str(tmp_path / 'new'), seed=2)
+    noop = {'action': 0, 'reset': False}
+    for episode in range(3):
+        env.step({**noop, 'reset': True})
+        for _ in range(3 + episode):
+            env.step(noop)
+        env._env._player.achievements['collect_wood'] += 1
+        if episode < 2:  # the third is cut by the end
+            env._env._player.health = 0
+        assert env.step(noop)['is_last'] == (episode < 2)
+    lines = (tmp_path / 'new' / 'stats.jsonl').read_text().splitlines()
+    first, second = map(json.loads, lines)
+    assert (first['length'], second['length']) == (4, 5)
+    assert first['achievement_collect_wood'] == 1
+    assert len(first) == 2 + 22
+    assert first['reward'] == 0.1  # 1 for the wood, -0.9 for 9 hearts
 
 
 CHAIN = """

@@ -39,6 +39,7 @@ ARGS = {
     'trust_pickle': False,
     'env_timeout': 0.0,
     'env_restarts': 0,
+    'env_python': '',
     'usage': {'psutil': False, 'nvsmi': False, 'gputil': False, 'malloc': False, 'gc': False},
 }
 
