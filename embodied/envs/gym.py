@@ -1,12 +1,15 @@
 """Gymnasium: environments by id, or a user's own environment object."""
 
+import contextlib
 import difflib
+import importlib
+import inspect
 from typing import Any
 
 import elements
 import numpy as np
 
-from embodied import envs
+from embodied import envs, wrappers
 from embodied.core.base import Env
 from embodied.core.errors import UserError
 from embodied.envs import gymspaces
@@ -14,31 +17,84 @@ from embodied.envs import gymspaces
 RESERVED = ('reward', 'is_first', 'is_last', 'is_terminal', 'reset', 'stepid', 'consec')
 
 
-def make(task: str, seed: int = 0) -> 'FromGym':
-    """Build the environment with this id, or `module:id` to import a module first."""
-    gymnasium = envs.require('gymnasium', 'gym')
+def make(task: str, seed: int = 0) -> Env:
+    """Build the environment with this id, or `module:id` to import a module first.
+
+    In an interpreter that has the old package gym and no gymnasium, ids are those of gym. An
+    environment with the old interface that is registered with Gymnasium is taken too.
+    """
+    gym = _package()
     try:
-        env = gymnasium.make(task, disable_env_checker=True)  # values are checked by our own
-    except gymnasium.error.DependencyNotInstalled as e:
+        return FromGym(_make(gym, task), seed)
+    except gym.error.DependencyNotInstalled as e:
         raise UserError(f'--task gym_{task} needs a missing package: {_line(e)}') from e
     except ModuleNotFoundError as e:
         raise UserError(
             f'--task gym_{task} needs a missing module; install its package: {_line(e)}'
         ) from e
-    except (gymnasium.error.Error, ImportError) as e:
-        close = difflib.get_close_matches(task, list(gymnasium.registry), n=3)
+    except (gym.error.Error, ImportError) as e:
+        close = difflib.get_close_matches(task, list(getattr(gym, 'registry', ())), n=3)
         hint = f' Nearest: {", ".join(close)}.' if close else ''
         raise UserError(f'Cannot make --task gym_{task}: {_line(e)}{hint}') from e
-    return FromGym(env, seed)
+    except _OldEnv as e:
+        env = FromGym(e.env, seed)
+        return wrappers.TimeLimit(env, e.limit) if e.limit else env
+
+
+class _OldEnv(Exception):
+    """An environment with the old interface, and its limit of steps, which its maker lacks."""
+
+    def __init__(self, env: Any, limit: int | None):
+        super().__init__(limit)
+        self.env = env
+        self.limit = limit
+
+
+def _package() -> Any:
+    try:
+        return envs.require('gymnasium', 'gym')
+    except UserError:
+        with contextlib.suppress(ImportError):
+            return importlib.import_module('gym')
+        raise
+
+
+def _make(gym: Any, task: str) -> Any:
+    if gym.__name__ == 'gym':
+        try:
+            return gym.make(task, disable_env_checker=True)
+        except TypeError:  # versions before 0.24 hand the argument to the environment
+            return gym.make(task)
+    try:
+        env = gym.make(task, disable_env_checker=True)  # values are checked by our own
+    except TypeError as e:
+        if 'gymnasium.Env' not in str(e) and 'Gym is incompatible' not in str(e):
+            raise
+        spec = gym.spec(task)
+        creator = spec.entry_point
+        if not callable(creator):
+            creator = gym.envs.registration.load_env_creator(creator)
+        raise _OldEnv(creator(**spec.kwargs), spec.max_episode_steps) from e
+    if not _takes_seed(env.unwrapped):  # Gymnasium's wrappers would hand one over
+        raise _OldEnv(env.unwrapped, env.spec.max_episode_steps)
+    return env
+
+
+def _takes_seed(env: Any) -> bool:
+    parameters = inspect.signature(env.reset).parameters.values()
+    return any(x.name == 'seed' or x.kind == x.VAR_KEYWORD for x in parameters)
 
 
 class FromGym(Env):
-    """A Gymnasium environment, given as an object, behind our contract.
+    """An environment of Gymnasium or the old Gym, given as an object, behind our contract.
 
     A plain observation is `image` if it is uint8 with three axes, else `vector`; a plain
     action is `action`; the entries of a Tuple at the top are obs/0, obs/1, … and action/0,
     action/1, …. See gymspaces for nested spaces. terminated becomes is_terminal and is_last,
     truncated is_last alone. The seed goes into the first reset.
+
+    With the old interface reset returns the observation alone, step four values, of which
+    info['TimeLimit.truncated'] tells a time limit, and the seed goes into env.seed.
     """
 
     def __init__(self, env: Any, seed: int = 0):
@@ -73,15 +129,34 @@ class FromGym(Env):
     def step(self, action: dict[str, Any]) -> dict[str, Any]:
         if action['reset'] or self._done:
             self._done = False
-            obs, _ = self._env.reset(seed=self._seed)
+            obs = self._reset()
             self._seed = None  # later episodes go on from the generator of the first
             return self._result(obs, 0.0, is_first=True)
-        obs, reward, terminated, truncated, _ = self._env.step(self._act.decode(action))
+        obs, reward, *ends = self._env.step(self._act.decode(action))
+        if len(ends) == 3:
+            terminated, truncated, _ = ends
+        else:
+            done, info = ends
+            truncated = bool(done and info.get('TimeLimit.truncated', False))
+            terminated = done and not truncated
         self._done = bool(terminated or truncated)
         return self._result(obs, reward, is_terminal=bool(terminated))
 
     def close(self) -> None:
         self._env.close()
+
+    def _reset(self) -> Any:
+        """Begin an episode and return its first observation."""
+        if _takes_seed(getattr(self._env, 'unwrapped', self._env)):
+            result = self._env.reset(seed=self._seed)
+        else:
+            if self._seed is not None and hasattr(self._env, 'seed'):
+                self._env.seed(self._seed % 2**31)
+            result = self._env.reset()
+        pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+        space = self._env.observation_space
+        whole = len(getattr(space, 'spaces', ())) == 2 and space.contains(result)
+        return result[0] if pair and not whole else result
 
     def _result(
         self, obs: Any, reward: Any, is_first: bool = False, is_terminal: bool = False
@@ -96,7 +171,7 @@ class FromGym(Env):
 
 
 def _obs_name(space: Any) -> str:
-    if isinstance(getattr(space, 'spaces', None), tuple):
+    if isinstance(getattr(space, 'spaces', None), (tuple, list)):
         return 'obs'
     return 'image' if gymspaces.is_image(space) else 'vector'
 

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as flat dicts of ours, with both ways between their values.
+"""Spaces of Gymnasium or the old Gym as flat dicts of ours, with both ways between values.
 
 Entries of nested Dict and Tuple spaces get keys joined by '/'. Discrete, MultiDiscrete,
 MultiBinary and integer boxes of at most 256 values become classes that count from 0; all other
@@ -30,12 +30,11 @@ def codec(space: Any, name: str, split: bool = False, top: bool = True) -> Codec
     With `split`, as for actions, an array of classes with unequal counts becomes one key per
     entry: name/0, name/1, …. Raises UserError for kinds that have no fixed shape.
     """
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
+    kinds = _kinds(space)
+    if 'Dict' in kinds:
         keys = {k: k if top else f'{name}/{k}' for k in space.spaces}
         return _nested({k: codec(v, keys[k], split, False) for k, v in space.spaces.items()})
-    if isinstance(space, spaces.Tuple):
+    if 'Tuple' in kinds:
         parts = {i: codec(v, f'{name}/{i}', split, False) for i, v in enumerate(space.spaces)}
         nested = _nested(parts)
         return nested._replace(decode=lambda act: tuple(nested.decode(act).values()))
@@ -58,15 +57,15 @@ def is_image(space: Any) -> bool:
 
 def _counts(space: Any, name: str) -> tuple[Any, Any]:
     """Number of classes and first class of each entry; (None, None) for numbers."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        return np.asarray(int(space.n)), np.asarray(int(space.start))
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.nvec, space.start
-    if isinstance(space, spaces.MultiBinary):
+    kinds = _kinds(space)
+    if 'Discrete' in kinds:
+        return np.asarray(int(space.n)), np.asarray(int(getattr(space, 'start', 0)))
+    if 'MultiDiscrete' in kinds:
+        start = getattr(space, 'start', None)  # which old versions do not have
+        return np.asarray(space.nvec), np.zeros_like(space.nvec) if start is None else start
+    if 'MultiBinary' in kinds:
         return np.full(space.shape, 2), np.zeros(space.shape, int)
-    if not isinstance(space, spaces.Box):
+    if 'Box' not in kinds:
         raise UserError(
             f'Space {space} of {name!r} is not supported; expected Box, Discrete, '
             'MultiDiscrete, MultiBinary, Dict or Tuple. Convert it with a Gymnasium wrapper.'
@@ -77,6 +76,11 @@ def _counts(space: Any, name: str) -> tuple[Any, Any]:
     if ranges.max() > CLASSES:
         return None, None
     return ranges.astype(int), space.low.astype(int)
+
+
+def _kinds(space: Any) -> set[str]:
+    """Names of the classes of a space, so that it may be of either package."""
+    return {kind.__name__ for kind in type(space).__mro__}
 
 
 def _nested(parts: dict[Any, Codec]) -> Codec:

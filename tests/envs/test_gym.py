@@ -10,6 +10,7 @@ from embodied import envs
 from embodied.core import wrappers
 from embodied.envs import gym as adapter
 from embodied.envs import gymspaces
+from tests.envs import playing
 
 
 class Fake(gymnasium.Env):
@@ -272,3 +273,89 @@ def test_ids_that_cannot_be_made(task, words):
     with pytest.raises(embodied.UserError) as caught:
         envs.make(f'gym_{task}')
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+class Old:
+    """The old interface: reset gives the observation alone, step four values."""
+
+    observation_space = gs.Box(-1, 1, (2,))
+    action_space = gs.Discrete(3, start=1)
+
+    def __init__(self, length=4, truncated=False):
+        self.length = length
+        self.truncated = truncated
+        self.actions = []
+        self.rng = np.random.default_rng()
+
+    def seed(self, seed=None):
+        self.rng = np.random.default_rng(seed)
+        return [seed]
+
+    def reset(self):
+        self.count = 0
+        return self.rng.random(2, np.float32)
+
+    def step(self, action):
+        assert action in self.action_space
+        self.actions.append(int(action))
+        self.count += 1
+        info = {'TimeLimit.truncated': True} if self.truncated else {}
+        return np.zeros(2, np.float32), 1.0, self.count >= self.length, info
+
+    def close(self):
+        pass
+
+
+class OldInside(Old, gymnasium.Env):
+    """The same as a class of Gymnasium's, which its own wrappers cannot reset."""
+
+    def seed(self, seed=None):
+        return super().seed(seed)
+
+
+@pytest.mark.parametrize('truncated', [False, True])
+def test_the_old_interface_is_adapted(truncated):
+    env = adapter.FromGym(Old(truncated=truncated), seed=3)
+    seen = playing.play(env, 200, resets=[52])
+    last, terminal = playing.ends(seen)
+    assert last[:3] == [4, 9, 14]
+    assert terminal == ([] if truncated else last)
+    assert {*env._env.actions} == {1, 2, 3}
+    playing.differ(lambda seed: adapter.FromGym(Old(), seed), steps=1)
+
+
+@pytest.mark.parametrize('kind', [Old, OldInside])
+@pytest.mark.parametrize('limit', [None, 3])
+def test_the_old_interface_may_be_registered(kind, limit):
+    name = f'Test{kind.__name__}{limit}-v0'
+    gymnasium.register(name, kind, max_episode_steps=limit, kwargs={'length': 5})
+    try:
+        seen = playing.play(envs.make(f'gym_{name}', seed=1), 30)
+    finally:
+        del gymnasium.registry[name]
+    last, terminal = playing.ends(seen)
+    assert last[:2] == ([3, 7] if limit else [5, 11])
+    assert terminal == ([] if limit else last)
+
+
+def test_an_observation_that_looks_like_the_new_reset_stays_whole():
+    env = Old()
+    env.observation_space = gs.Tuple((gs.Discrete(2), gs.Dict({'x': gs.Discrete(3)})))
+    env.reset = lambda: (1, {'x': 2})
+    obs = adapter.FromGym(env).step({'action': np.int32(0), 'reset': True})
+    assert (obs['obs/0'], obs['obs/1/x']) == (1, 2)
+
+
+def test_a_new_environment_whose_reset_takes_no_seed():
+    class Careless(gymnasium.Env):
+        observation_space, action_space = gs.Discrete(3), gs.Discrete(2)
+
+        def reset(self):
+            return 2, {}
+
+        def step(self, action):
+            return 1, 1.0, True, False, {}
+
+    seen = playing.play(adapter.FromGym(Careless()), 4)
+    assert [int(x['vector']) for x in seen] == [2, 1, 2, 1]
+    assert playing.ends(seen) == ([1, 3], [1, 3])
