@@ -2,10 +2,12 @@
 
 import pathlib
 import re
+import shlex
 
+import ruamel.yaml
 import tomllib
 
-from dreamerv3 import checks
+from dreamerv3 import config as configs
 from embodied import envs
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -59,9 +61,38 @@ def test_root_links_to_the_defaults():
     assert (ROOT / 'configs.yaml').resolve() == ROOT / 'dreamerv3' / 'configs.yaml'
 
 
-def test_every_script_is_named_once():
-    assert not set(checks.SCRIPTS) & set(checks.SCRIPTS_LATER)
-    assert {*checks.SCRIPTS, *checks.SCRIPTS_LATER} == {
-        'train', 'train_eval', 'eval_only', 'parallel', 'parallel_env', 'parallel_envs',
-        'parallel_replay',
-    }  # fmt: skip
+def shell_commands(text):
+    """Arguments of the commands of main.py in the code blocks of a document."""
+    for block in re.findall(r'```bash\n(.*?)```', text, re.S):
+        for line in block.replace('\\\n', ' ').splitlines():
+            _, found, arguments = line.partition('dreamerv3/main.py ')
+            if found:
+                yield shlex.split(arguments)
+
+
+def composed_commands(text):
+    services = ruamel.yaml.YAML(typ='safe').load(text)['services']
+    return [shlex.split(service['command']) for service in services.values()]
+
+
+def test_the_commands_for_several_hosts_are_understood_and_fit_together():
+    documents = (
+        list(shell_commands(read('docs/parallel.md'))),
+        composed_commands(read('examples/compose.yaml')),
+    )
+    for commands in documents:
+        found = [configs.resolve(arguments) for arguments in commands]
+        assert [x.script for x in found] == ['parallel_replay', 'parallel', 'parallel_envs']
+        replay, learner, envs_ = (x.run for x in found)
+        assert replay.replay_addr == learner.replay_addr
+        assert replay.logger_addr == learner.logger_addr
+        assert learner.actor_addr == envs_.actor_addr
+        assert learner.remote_replay
+        assert learner.remote_envs
+
+
+def test_the_commands_of_the_readme_are_understood():
+    commands = [x for x in shell_commands(read('README.md')) if 'eval_only' not in x]
+    assert len(commands) > 4
+    for arguments in commands:
+        configs.resolve(arguments)
