@@ -1,6 +1,11 @@
-"""Small environments with the interface of dm_env, as a user's module would have them."""
+"""Small environments, as a user's module would have them."""
 
+import sys
+
+import elements
 import numpy as np
+
+from tests.doubles import CounterEnv
 
 
 def timer(seed=None, limit=5, discount=1.0):
@@ -70,3 +75,23 @@ def environment(limit, discount, seed):
             }
 
     return Timer()
+
+
+class Versions(CounterEnv):
+    """Shows the versions of Python and numpy that it lives with."""
+
+    @property
+    def obs_space(self):
+        return {**super().obs_space, 'versions': elements.Space(np.int32, (4,))}
+
+    def step(self, action):
+        numbers = [int(x) for x in np.__version__.split('.')[:2]]
+        return {
+            **super().step(action),
+            'versions': np.int32([*sys.version_info[:2], *numbers]),
+        }
+
+
+def versions(index):
+    """Environment number `index`."""
+    return Versions(index)
