@@ -2,7 +2,7 @@
 
 PYTHON ?= python
 
-.PHONY: check test learn torture bench
+.PHONY: check test learn torture bench docs
 
 check:  ## lint, format, types
 	$(PYTHON) -m ruff check .
@@ -20,3 +20,6 @@ torture:  ## processes that are killed again and again
 
 bench:  ## print figures, assert nothing
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PYTHON) $$file; done
+
+docs:  ## write docs/configs.md anew
+	$(PYTHON) docs/configs.py
