@@ -114,9 +114,9 @@ def test_deferred_replies_form_batches_of_several_clients():
         waiting.append((reply, obs))
         if len(waiting) == 4:
             total = sum(int(x) for _, x in waiting)
+            seen.extend(each.client for each, _ in waiting)
             for each, _ in waiting:
                 threading.Thread(target=each, args=({'total': total},)).start()
-            seen.extend(each.client for each, _ in waiting)
 
     server = rpc.Server(rpc.fill('localhost:{auto}'))
     server.defer('act', act)
@@ -158,6 +158,7 @@ def test_deferred_calls_may_fail_at_once_or_later(capsys):
         replies.get(timeout=LONG)({'x': object()})
         with pytest.raises(rpc.RemoteError, match='x: a object cannot be sent'):
             unpackable.result(LONG)
+    assert server.stats()['numsend'] == 3
     assert 'act failed: UserError: not so' in capsys.readouterr().out
 
 
@@ -219,10 +220,16 @@ def test_closing_wakes_who_waits():
     server = rpc.Server(rpc.fill('localhost:{auto}'))  # listens, and never answers
     client = rpc.Client(f'localhost:{server.port}', inflight=2)
     futures = [client.call('a'), client.call('b')]
-    entered, errors = threading.Barrier(3, timeout=LONG), []
+    waiting, errors = threading.Event(), []
+    wait_for = client._cond.wait_for
+
+    def wait_with_notice(*args):  # called with the lock, which only the wait gives up
+        waiting.set()
+        return wait_for(*args)
+
+    client._cond.wait_for = wait_with_notice
 
     def expect_closed(fn):
-        entered.wait()
         try:
             fn()
         except rpc.Closed as error:
@@ -232,7 +239,7 @@ def test_closing_wakes_who_waits():
     threads = [threading.Thread(target=expect_closed, args=(fn,)) for fn in fns]
     for thread in threads:
         thread.start()
-    entered.wait()
+    assert waiting.wait(LONG)
     client.close()
     for thread in threads:
         thread.join(LONG)
@@ -384,8 +391,9 @@ def test_only_the_bound_interface_answers():
 
 
 def test_a_taken_port_is_an_error_with_port_and_name():
-    with serving() as (server, _):
-        words = rf'replay server cannot listen on port {server.port} of 127.0.0.1 .*in use'
+    with serving(echo=lambda x: x) as (server, client):
+        client.call('echo', 1).result(LONG)  # both sides are connected
+        words = rf"Server 'replay' cannot listen on port {server.port} of 127.0.0.1 .*in use"
         before = descriptors()
         with pytest.raises(embodied.UserError, match=words):
             rpc.Server(f'localhost:{server.port}', 'replay')

@@ -3,10 +3,12 @@
 import itertools
 import json
 import queue
+import sys
 import threading
 
 import hypothesis
 import hypothesis.strategies as st
+import pytest
 
 from embodied.core import rpc
 from embodied.core.rpc import frames, once, packing, proof
@@ -238,20 +240,27 @@ def test_who_waits_for_a_running_request_is_bounded(monkeypatch):
     assert table.end(ident, 'add', 0, [b'']) == waiters[2:]
 
 
-def test_order_of_numbers_is_order_of_sending():
+@pytest.fixture
+def restless():
+    """Threads that take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_order_of_numbers_is_order_of_sending(restless):
     """So that the last number of a client tells which requests came before it."""
-    numbers: list = []
-    count = 20
-    with serving(once=('add',), add=lambda: None) as (server, client):
+    numbers, count = [], 60
+    with serving(once=('add',), add=lambda: None) as (server, _):
         begin = server.executed.begin
         server.executed.begin = lambda x, *rest: numbers.append(x.number) or begin(x, *rest)
-        threads = [
-            threading.Thread(target=lambda: [client.call('add') for _ in range(count)])
-            for _ in range(5)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LONG)
-        client.call('add').result(LONG)
-    assert numbers == list(range(5 * count + 1))
+        with rpc.Client(f'localhost:{server.port}', inflight=128) as client:
+            work = lambda: [client.call('add') for _ in range(count)]
+            threads = [threading.Thread(target=work) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(LONG)
+            client.call('add').result(LONG)
+    assert numbers == list(range(6 * count + 1))

@@ -143,7 +143,7 @@ def owner(array):
     """The memory that an array keeps alive, in bytes."""
     while isinstance(array.base, np.ndarray):
         array = array.base
-    return array.nbytes if array.base is None else len(array.base)
+    return array.nbytes if array.base is None else memoryview(array.base.obj).nbytes
 
 
 @pytest.mark.parametrize('odd', ['x', 'xx', 'xxxx', 'xxxxxxxx'])

@@ -1,11 +1,15 @@
 """Addresses HOST:PORT: where clients connect, and where a server listens for them."""
 
+import contextlib
+import random
 import re
 import socket
 
 from ..errors import UserError
 
 PATTERN = re.compile(r'(?:\[([0-9a-fA-F:.%\w]+)\]|([\w.-]+)):(\d{1,5})', re.ASCII)
+
+PORTS = 12_000, 32_768  # to draw from
 
 
 def fill(addr: str) -> str:
@@ -14,10 +18,16 @@ def fill(addr: str) -> str:
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on; another process may take it before its use."""
-    with socket.socket() as sock:
-        sock.bind(('', 0))
-        return sock.getsockname()[1]
+    """Return a port that nothing uses, drawn at random.
+
+    It lies below those that systems give to outgoing connections, so that none of these takes
+    it before a server does.
+    """
+    while True:
+        port = random.SystemRandom().randrange(*PORTS)
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(('', port))
+            return port
 
 
 def split(addr: str) -> tuple[str, int]:
@@ -58,7 +68,7 @@ def listen(host: str, port: int, bind: str, name: str) -> socket.socket:
     except OSError as error:
         sock.close()
         raise UserError(
-            f'The {name} server cannot listen on port {port} of {where} '
+            f'Server {name!r} cannot listen on port {port} of {where} '
             f'({error.strerror or error}); choose another port in its address, or another '
             f'run.bind.'
         ) from None
