@@ -69,23 +69,24 @@ class WandB:
         """Begin or go on; without a key, or if the service does not answer, offline."""
         (self._folder / 'wandb').mkdir(parents=True, exist_ok=True)
         mode = os.environ.get('WANDB_MODE')
-        if not mode and not self._wandb.api.api_key:
+        if not mode and not self._wandb.login(prompt=False, verify=False):
             print('wandb: no API key (wandb login), so this run is kept offline', flush=True)
             mode = 'offline'
         try:
-            return self._init(mode)
+            return self._init(self._identity(), mode)
         except self._wandb.errors.CommError as error:
-            print(f'wandb: {error}; this run is kept offline', flush=True)
-            return self._init('offline')
+            reason = str(error).partition('\n')[0]
+            print(f'wandb: {reason}; this run is kept offline', flush=True)
+            return self._init(uuid.uuid4().hex[:8], 'offline')  # the other id is taken now
 
-    def _init(self, mode: str | None) -> Any:
+    def _init(self, identity: str, mode: str | None) -> Any:
         quiet = self._wandb.Settings(
             console='off', silent=True, init_timeout=30, finish_timeout=60
         )
         return self._wandb.init(
             project=os.environ.get('WANDB_PROJECT', 'dreamerv3'),
             dir=self._folder,
-            id=self._identity(),
+            id=identity,
             resume='allow',
             mode=mode,
             settings=quiet,

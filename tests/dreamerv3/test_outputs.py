@@ -149,6 +149,19 @@ def test_a_file_in_the_place_of_a_folder_stops_nothing(tmp_path, capsys):
     assert out.count('Warning: the logger output metrics.jsonl failed') == 1
 
 
+def test_a_run_with_outputs_that_fail_ends_well(tmp_path, capsys):
+    """One cannot make its files, as in a folder that cannot be written; one has no file."""
+    (tmp_path / 'scope').symlink_to('/proc/self')
+    (tmp_path / 'metrics.jsonl').mkdir()
+    cli.main([*FLAGS.split(), '--logdir', str(tmp_path), '--logger.outputs', ALL])
+    assert (tmp_path / 'ckpt' / 'latest').exists()
+    assert len((tmp_path / 'scores.jsonl').read_text().splitlines()) == 2
+    assert list(tmp_path.glob('events.out.tfevents.*'))
+    lines = capsys.readouterr().out.splitlines()
+    for name in ('scope', 'metrics.jsonl'):
+        assert sum(f'Warning: the logger output {name} failed' in x for x in lines) == 1
+
+
 @pytest.mark.parametrize('on', [True, False])
 def test_timers_can_be_turned_off(on, tmp_path, monkeypatch):
     own = elements.Timer()

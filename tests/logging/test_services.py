@@ -4,6 +4,7 @@ Their packages are large, so that these tests run beside those of the suites.
 """
 
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -37,27 +38,33 @@ def write(output, scale=1, steps=(1, 2)):
     output.close()
 
 
-@pytest.mark.suites
-def test_wandb_offline(tmp_path):
-    """In a process of its own: the package leaves a service and sockets to the exit."""
-    pytest.importorskip('wandb', reason='the package wandb is not installed')
+def program(folder, env):
+    """Write from a process of its own, since the package leaves a service to the exit."""
     code = (
         'import sys\n'
         'from embodied import logging\n'
         'from tests.logging.test_services import write\n'
         "write(logging.Background(logging.WandB(sys.argv[1], 'name', {'seed': 1})))\n"
     )
+    done = subprocess.run(
+        [sys.executable, '-c', code, folder],
+        env={'PATH': '', 'HOME': str(folder), 'PYTHONPATH': str(ROOT), **env},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.suites
+def test_wandb_offline(tmp_path):
+    pytest.importorskip('wandb', reason='the package wandb is not installed')
     for _ in range(2):  # the second one goes on with the run of the first
-        done = subprocess.run(
-            [sys.executable, '-c', code, tmp_path],
-            env={'PATH': '', 'HOME': str(tmp_path), 'PYTHONPATH': str(ROOT)},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
+        assert program(tmp_path, {}) == (
+            'wandb: no API key (wandb login), so this run is kept offline\n'
         )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == ('wandb: no API key (wandb login), so this run is kept offline\n')
     rows = wandbfile.history(tmp_path)
     assert [(x['_step'], x['Train/Loss']) for x in rows] == [(1, 1), (2, 2)] * 2
     assert rows[0]['vector/_type'] == 'histogram'
@@ -70,6 +77,20 @@ def test_wandb_offline(tmp_path):
     assert len(list(tmp_path.glob('wandb/offline-run-*'))) == 2
     identity = (tmp_path / 'wandb' / 'id').read_text()
     assert all(x.name.endswith(identity) for x in tmp_path.glob('wandb/offline-run-*'))
+
+
+@pytest.mark.suites
+def test_wandb_without_its_network_goes_on_offline(tmp_path):
+    """The service is a port that nobody listens on."""
+    pytest.importorskip('wandb', reason='the package wandb is not installed')
+    with socket.create_server(('127.0.0.1', 0)) as free:
+        url = f'http://127.0.0.1:{free.getsockname()[1]}'
+    env = {'WANDB_BASE_URL': url, 'WANDB_API_KEY': 'a' * 40}
+    found = program(tmp_path, env)
+    assert found.endswith('; this run is kept offline\n')
+    assert found.count('\n') == 1
+    rows = wandbfile.history(tmp_path)
+    assert [(x['_step'], x['Train/Loss']) for x in rows] == [(1, 1), (2, 2)]
 
 
 @pytest.mark.suites
