@@ -66,7 +66,8 @@ def help_text() -> str:
     scripts = '\n'.join(f'  {x:<22}{SCRIPTS[x]}' for x in checks.SCRIPTS)
     return (
         'Usage: dreamerv3 [--configs BLOCK ...] [--FLAG VALUE ...]\n'
-        '   or: python dreamerv3/main.py ...\n\n'
+        '   or: python dreamerv3/main.py ...\n'
+        '   or: dreamerv3 view LOGDIR, dreamerv3 plot LOGDIR ... --out FILE (and --help)\n\n'
         f'{_list("Blocks", configs.block_names())}\n'
         f'{_list("Suites", list(envs.SUITES))}\n\n'
         f'Values of --script:\n{scripts}\n\n'
