@@ -209,7 +209,7 @@ def test_a_client_that_survives_a_restart_loses_and_doubles_nothing():
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(once, 'REPLIES', 2)
     monkeypatch.setattr(once, 'CLIENTS', 3)
-    monkeypatch.setattr(once, 'LARGEST', 100)
+    monkeypatch.setattr(once, 'BYTES', 100)
     table = once.Executed()
 
     def run(client, number, parts=(b'reply',)):
@@ -223,7 +223,9 @@ def test_memory_is_bounded(monkeypatch):
         assert run(A, number) is None
     assert [run(A, n) for n in range(4)] == [(0, once.ACKNOWLEDGED)] * 2 + [(0, b'reply')] * 2
     assert run(A, 9, (b'x' * 200,)) is None
-    assert run(A, 9) == (0, once.ACKNOWLEDGED)
+    assert [run(A, n) for n in (3, 9)] == [(0, once.ACKNOWLEDGED), (0, b'x' * 200)]
+    assert run(A, 10) is None
+    assert [run(A, n) for n in (9, 10)] == [(0, once.ACKNOWLEDGED), (0, b'reply')]
     for index in range(3):
         run(bytes([index]) * 16, 0)
     assert len(table.save()['executed']) == 3

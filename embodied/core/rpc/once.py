@@ -9,8 +9,8 @@ from . import packing
 from .frames import RequestId
 from .journal import Journal
 
-REPLIES = 128  # kept per client and method, to be sent again
-LARGEST = 2**16  # bytes of a reply that is kept; after that a repetition gets {}
+REPLIES = 128  # kept per client and method, to be sent again; a repetition of others gets {}
+BYTES = 2**20  # of them together; the last one is kept whatever its size
 CLIENTS = 4096  # pairs of client and method that are remembered
 RANGES = 256  # of numbers per pair; if there are more, the oldest gaps count as executed
 WAITING = 16  # connections that get the reply of a request that is still running
@@ -54,6 +54,14 @@ class _Entry:
         self.executed = Numbers(ranges)
         self.replies: collections.OrderedDict[int, tuple] = collections.OrderedDict()
         self.running: dict[int, list] = {}  # who waits for the reply
+        self._bytes = 0
+
+    def keep(self, number: int, status: int, content: bytes) -> None:
+        """Keep a reply, and drop the oldest ones if there are too many."""
+        self.replies[number] = status, content
+        self._bytes += len(content)
+        while len(self.replies) > 1 and (len(self.replies) > REPLIES or self._bytes > BYTES):
+            self._bytes -= len(self.replies.popitem(last=False)[1][1])
 
 
 class Executed:
@@ -90,15 +98,12 @@ class Executed:
 
     def end(self, ident: RequestId, method: str, status: int, parts: packing.Parts) -> list:
         """Note that a request was executed; return all that wait for its reply."""
-        small = sum(map(len, parts)) <= LARGEST
+        content = b''.join(parts)
         with self._lock:
             entry = self._entry(ident.client, method)
             waiters = entry.running.pop(ident.number, [])
             entry.executed.add(ident.number)
-            if small:
-                entry.replies[ident.number] = status, b''.join(parts)
-                if len(entry.replies) > REPLIES:
-                    entry.replies.popitem(last=False)
+            entry.keep(ident.number, status, content)
             return waiters
 
     def _entry(self, client: bytes, method: str) -> _Entry:

@@ -50,8 +50,8 @@ class Server:
         """Let clients call `fn(*args)`, which returns a result that nobody changes afterwards.
 
         The calls run in `workers` threads of their own, with one in the order of arrival.
-        With `once`, a request that a client of ours sends again is not executed again; it
-        gets the same reply if that is small, so results belong into other methods.
+        With `once`, a request that a client of ours sends again is not executed again and
+        gets the same reply. The last replies are kept for that, so they should be small.
         """
         self._add(Method(method, fn, workers, once, deferred=False))
 
