@@ -139,6 +139,6 @@ def _numbers(space: Any, name: str) -> Codec:
         value = np.asarray(act[name], np.float64)
         if np.issubdtype(space.dtype, np.integer):
             value = np.rint(value)
-        return np.clip(value, space.low, space.high).astype(space.dtype)
+        return np.asarray(np.clip(value, space.low, space.high), space.dtype)
 
     return Codec({name: elements.Space(np.float32, space.shape, low, high)}, encode, decode)

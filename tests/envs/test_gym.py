@@ -359,3 +359,67 @@ def test_a_new_environment_whose_reset_takes_no_seed():
     seen = playing.play(adapter.FromGym(Careless()), 4)
     assert [int(x['vector']) for x in seen] == [2, 1, 2, 1]
     assert playing.ends(seen) == ([1, 3], [1, 3])
+
+
+@pytest.mark.parametrize(
+    'space',
+    [
+        gs.Discrete(3, start=1),
+        gs.MultiDiscrete([3, 5], start=[1, -2]),
+        gs.MultiDiscrete([[2, 2], [2, 2]]),
+        gs.MultiBinary(4),
+        gs.MultiBinary((2, 3)),
+        gs.Box(0, 800, (2,)),
+        gs.Box(-np.inf, np.inf, (2,)),
+        gs.Box(np.float32([0, -np.inf]), np.float32([np.inf, 1])),
+        gs.Box(-1 / 3, 1 / 3, (2,), np.float64),
+        gs.Box(-0.1, 0.1, (), np.float16),
+        gs.Box(0, 9, (3,), np.int64),
+        gs.Box(0, 255, (2,), np.uint8),
+        gs.Dict({'a': gs.Discrete(2), 'b': gs.Tuple((gs.Box(0, 5, (1,)), gs.MultiBinary(2)))}),
+        gs.Tuple((gs.Discrete(4, start=2), gs.MultiDiscrete([2, 3]))),
+    ],
+)
+def test_every_action_is_in_the_space_of_the_environment(space):
+    """The double asserts that its action space contains what it is given."""
+    inner, env = fake(act_space=space)
+    playing.play(env, 200, wrap=False)
+    assert len(inner.actions) == 199
+    extremes = {
+        k: np.full(v.shape, 1e9) for k, v in env.act_space.items() if v.dtype.kind == 'f'
+    }
+    for sign in (-1, 1):
+        env.step(act(env, **{k: (sign * v).astype(np.float32) for k, v in extremes.items()}))
+
+
+def test_all_classes_of_an_action_reach_the_environment():
+    inner, env = fake(act_space=gs.Discrete(3, start=1))
+    playing.play(env, 100, wrap=False)
+    assert {int(x) for x in inner.actions} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(('value', 'wanted'), [(-1, 0), (0, 400), (1, 800)])
+def test_bounded_actions_are_scaled(value, wanted):
+    assert decoded(gs.Box(0, 800, (1,)), action=np.float32([value])) == wanted
+
+
+def test_types_of_observations():
+    values = {
+        'f64': np.array([0.25, 0.5]), 'f16': np.float16([1.5]), 'i64': np.array([2**33]),
+        'bool': np.array([True, False]), 'in': {'side': (np.array([7.0]), 3)},
+    }  # fmt: skip
+    space = gs.Dict(
+        {
+            'f64': gs.Box(-1, 1, (2,), np.float64),
+            'f16': gs.Box(-2, 2, (1,), np.float16),
+            'i64': gs.Box(-(2**40), 2**40, (1,), np.int64),
+            'bool': gs.Box(0, 1, (2,), bool),
+            'in': gs.Dict({'side': gs.Tuple((gs.Box(0, 9, (1,), np.float64), gs.Discrete(4)))}),
+        }
+    )
+    obs = first(space, values)
+    assert {k: (v.dtype, v.tolist()) for k, v in obs.items()} == {
+        'f64': (np.float32, [0.25, 0.5]), 'f16': (np.float32, [1.5]),
+        'i64': (np.float32, [2**33]), 'bool': (np.int32, [1, 0]),
+        'in/side/0': (np.float32, [7.0]), 'in/side/1': (np.int32, 3),
+    }  # fmt: skip
