@@ -7,7 +7,7 @@ from typing import Any
 
 import cloudpickle
 
-from ...core import checkpoint
+from ...core import checkpoint, snapshot
 from ...core.errors import UserError
 
 PAUSE = 0.1  # seconds between two looks at whether to log, save or end
@@ -35,6 +35,17 @@ def resumed(args: Any, name: str, parts: dict[str, Any]) -> checkpoint.Checkpoin
     if cp.exists():
         print(f'Resumed {cp.load()}', flush=True)
     return cp
+
+
+def save(cp: checkpoint.Checkpoint, end: bool = False) -> None:
+    """Save; a full disk is reported, and at the end a UserError. An earlier one stays."""
+    try:
+        cp.save()
+    except (OSError, snapshot.Damaged) as error:
+        text = f'No checkpoint in {cp.directory}: {error}. Make room for the next one.'
+        if end:
+            raise UserError(text) from error
+        print(f'Warning: {text}', flush=True)
 
 
 def check_address(args: Any, *names: str) -> None:

@@ -46,13 +46,13 @@ def parallel_logger(make_logger: Callable | bytes, args: Any) -> None:
             if log_due():
                 writer.log(server.stats())
             if save_due():
-                cp.save()
+                common.save(cp)
 
         with server:
             stop.begin()
             common.serve(stop, work)
         writer.log(server.stats(), end=True)
-        cp.save()
+        common.save(cp, end=True)
 
 
 class Writer:

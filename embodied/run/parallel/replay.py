@@ -57,7 +57,7 @@ def parallel_replay(
             stats()
             if save_due() and service.traffic:
                 service.traffic = False
-                save(cp)
+                common.save(cp)
 
         with server, contextlib.closing(client):
             stop.begin()
@@ -66,15 +66,7 @@ def parallel_replay(
             limit = time.monotonic() + DRAIN
             while server.stats()['inflight'] and time.monotonic() < limit:
                 time.sleep(common.PAUSE)
-        cp.save()
-
-
-def save(cp: checkpoint.Checkpoint) -> None:
-    """Save, and go on if the disk is full."""
-    try:
-        cp.save()
-    except OSError as error:
-        print(f'Warning: no checkpoint of the replay: {error}', flush=True)
+        common.save(cp, end=True)
 
 
 class Service:
