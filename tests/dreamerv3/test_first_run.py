@@ -71,7 +71,7 @@ def test_the_first_run_of_the_readme(tmp_path):
             assert set(json.load(answer)['runs']) == {'crafter:debug', 'crafter:eval'}
         name = 'crafter:debug:scope:episode-score.float'
         with urllib.request.urlopen(f'{address}/api/col/{name}', timeout=60) as answer:
-            assert len(json.load(answer)['values']) > 1
+            assert len(json.load(answer)['values']) > 0
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
