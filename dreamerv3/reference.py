@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from embodied import UserError
@@ -128,6 +127,8 @@ def convert_chunk(
         index = np.uint8 if stoch.shape[-1] <= 256 else np.int32
         arrays['dyn/stoch'] = stoch.argmax(-1).astype(index)
     if deter is not None:
+        import ml_dtypes  # comes with JAX, which interpreters of environments lack
+
         wanted = np.dtype(getattr(ml_dtypes, compute_dtype, None) or compute_dtype)
         stored = np.dtype(np.uint16) if wanted == ml_dtypes.bfloat16 else wanted
         if deter.dtype != stored:

@@ -21,7 +21,8 @@ from ...logging import Rate
 from . import logger
 
 PATIENCE = 0.05  # seconds
-LINGER = 2.0  # seconds in which environments are still told that the run is over
+LINGER = 2.0  # seconds at the end for what is on its way
+TELL = 5.0  # seconds in which environments elsewhere are still told that the run is over
 
 
 class Actor:
@@ -73,7 +74,7 @@ class Actor:
         self._tell_end(request)
 
     def close(self) -> None:
-        """Stop acting. Environments that ask within seconds are told that the run is over."""
+        """Stop acting. Environments elsewhere that ask within seconds are told to end."""
         with self._changed:
             self._over = True
             left, self._pending = self._pending, collections.deque()
@@ -88,7 +89,8 @@ class Actor:
             outbox.close(limit)
         with self._changed:
             known = {*self._owners}
-            self._changed.wait_for(lambda: self._told >= known, LINGER)
+            tell = TELL if self._args.remote_envs else 0.0  # others are ended with the run
+            self._changed.wait_for(lambda: self._told >= known, tell)
 
     def _tell_end(self, request: 'Request') -> None:
         request.answer(zeros(self._agent.act_space), 'end')
@@ -108,8 +110,8 @@ class Actor:
         """Wait for a batch; none when the run is over."""
         with self._changed:
             while not self._over:
-                if not self._pending:
-                    self._changed.wait()
+                if not self._pending or self._step >= self._args.steps:
+                    self._changed.wait()  # in the latter case for the end
                     continue
                 left = self._pending[0].time + PATIENCE - time.monotonic()
                 if len(self._pending) >= self._size or left <= 0:

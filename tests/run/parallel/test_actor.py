@@ -90,7 +90,6 @@ def make(request):
 
     yield make
     for each in made:
-        each.LINGER = 0
         each._owners.clear()  # nobody is left to be told
         each.close()
 
@@ -198,7 +197,7 @@ def test_what_does_not_fit_is_refused(make, change, text):
 
 
 def test_at_the_end_all_are_told(make):
-    found = make(envs=2, actor_batch=2)
+    found = make(envs=2, actor_batch=2, remote_envs=True)
     envs = [Env(found, 0), Env(found, 1)]
     play(envs, 2)
     waiting = envs[0].ask()
@@ -212,6 +211,16 @@ def test_at_the_end_all_are_told(make):
     closing.join(LIMIT)
     assert not closing.is_alive()
     assert found.replay.calls[-1] == ('closed', None)
+
+
+def test_nobody_acts_beyond_the_last_step(make):
+    found = make(envs=2, actor_batch=2, steps=6)
+    envs = [Env(found, 0), Env(found, 1)]
+    play(envs, 3)
+    replies = [env.ask() for env in envs]
+    found.close()
+    assert [env.take(reply) for env, reply in zip(envs, replies, strict=True)] == ['end'] * 2
+    assert int(found._step) == 6
 
 
 class Broken(DoubleAgent):
