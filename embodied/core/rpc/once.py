@@ -67,9 +67,8 @@ class _Entry:
 class Executed:
     """The requests that were executed, for methods bound with `once`. Thread-safe.
 
-    `save` and `load` keep the numbers, not the replies. A server whose handlers change what it
-    saves must save both while no handler runs between the two; then a request that is sent
-    again after a restart from that state runs if its effect was lost, and only then.
+    With a `journal`, the server that comes after a kill knows what had begun here, and does
+    not begin it again; a client sends its requests in the order of their numbers.
     """
 
     def __init__(self, journal: Journal | None = None) -> None:
@@ -118,22 +117,3 @@ class Executed:
             if idle is not None and idle != key:
                 del self._entries[idle]
         return entry
-
-    def save(self) -> dict:
-        """Return the numbers of the executed requests as dicts, lists, str and int."""
-        with self._lock:
-            return {
-                'executed': [
-                    {'client': client.hex(), 'method': method, 'numbers': ranges}
-                    for (client, method), entry in self._entries.items()
-                    if (ranges := [list(x) for x in entry.executed.ranges])
-                ]
-            }
-
-    def load(self, data: dict) -> None:
-        """Restore what `save` returned; meant to be called before the server starts."""
-        with self._lock:
-            self._entries.clear()
-            for item in data['executed']:
-                key = bytes.fromhex(item['client']), str(item['method'])
-                self._entries[key] = _Entry(item['numbers'])
