@@ -42,6 +42,11 @@ SUITES = {
     'procgen': Suite('procgen:make', None, 'coinrun'),
 }
 
+# What apt calls the libraries that suites draw with.
+SYSTEM = {
+    **dict.fromkeys(('dmc', 'loconav', 'memmaze'), 'libegl1 libosmesa6'),
+    'procgen': 'libqt5gui5',
+}
 BY_HAND = ('dmlab', 'minecraft')  # no package index has what they need
 
 
@@ -71,38 +76,41 @@ def make(task: str, seed: int = 0, **options: Any) -> Env:
     return factory(name, seed=seed, **options)
 
 
-def require(package: str, suite: str, system: str = '') -> ModuleType:
+def require(package: str, suite: str) -> ModuleType:
     """Import the package that a suite stands on.
 
-    system: the packages of the operating system that it needs, as apt names them. Raises a
-    UserError that names the pip extra, or these.
+    Raises a UserError that names the pip extra and the packages of the operating system.
     """
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as e:
-        how = (
-            f"Run in a clone: pip install -e '.[{suite}]' (the Dockerfile shows a full set-up)."
-        )
-        if suite in BY_HAND:
-            how = (
-                'It is installed by hand (docs/envs.md), also for another Python, which '
-                '--run.env_python names.'
-            )
         raise UserError(
-            f'The suite {suite!r} needs the package {e.name!r}, which is not installed.\n{how}'
+            f'The suite {suite!r} needs the package {e.name!r}, which is not installed.\n'
+            f'{_how(suite)}'
         ) from e
     except (ImportError, OSError) as e:
-        if not system:
+        if suite not in SYSTEM:
             raise
-        raise missing_library(suite, system, e) from e
+        raise missing_library(suite, e) from e
 
 
-def missing_library(suite: str, system: str, error: Any) -> UserError:
+def missing_library(suite: str, error: Any) -> UserError:
     """The error that a suite lacks a library of the operating system."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UserError(
-        f'The suite {suite!r} lacks a system library: {line}\n'
-        f'Install it, on Debian: apt-get install {system} (the Dockerfile shows a full set-up).'
+    return UserError(f'The suite {suite!r} lacks a system library: {line}\n{_how(suite)}')
+
+
+def _how(suite: str) -> str:
+    """How the packages of a suite are installed."""
+    if suite in BY_HAND:
+        return (
+            'It is installed by hand (docs/envs.md), also for another Python, which '
+            '--run.env_python names.'
+        )
+    system = f' and, on Debian, apt-get install {SYSTEM[suite]}' if suite in SYSTEM else ''
+    return (
+        f"Run in a clone: pip install -e '.[{suite}]'{system} "
+        '(the Dockerfile shows a full set-up).'
     )
 
 

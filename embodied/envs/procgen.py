@@ -18,7 +18,6 @@ GAMES = (
     'fruitbot', 'heist', 'jumper', 'leaper', 'maze', 'miner', 'ninja', 'plunder', 'starpilot',
 )  # fmt: skip
 MODES = ('easy', 'hard', 'extreme', 'memory', 'exploration')
-SYSTEM = 'libqt5gui5'
 
 
 def make(
@@ -42,7 +41,7 @@ class Procgen(Env):
     """
 
     def __init__(self, game: str, mode: str = 'hard', seed: int = 0):
-        envpool = envs.require('envpool', 'procgen', SYSTEM)
+        envpool = envs.require('envpool', 'procgen')
         name = f'{game.capitalize()}{mode.capitalize()}-v0'
         if name not in envpool.list_all_envs():
             raise UserError(f'Procgen has no mode {mode!r} of {game!r}.')
@@ -53,7 +52,7 @@ class Procgen(Env):
                 **options,
             )  # fmt: skip
         except ImportError as e:
-            raise envs.missing_library('procgen', SYSTEM, e) from e
+            raise envs.missing_library('procgen', e) from e
         self._done = True
 
     @property

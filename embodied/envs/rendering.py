@@ -15,8 +15,7 @@ from embodied.core.errors import UserError
 from embodied.core.wrappers.base import Wrapper
 from embodied.core.wrappers.values import ObsWrapper
 
-# Programs that draw without a display, best first, and what apt calls their libraries.
-BACKENDS = {'egl': 'libegl1', 'osmesa': 'libosmesa6'}
+BACKENDS = ('egl', 'osmesa')  # what draws without a display, best first
 PROBE = """
 import mujoco.{0}
 context = mujoco.{0}.GLContext(8, 8)
@@ -42,9 +41,7 @@ def choose(suite: str, needed: bool = True) -> None:
     if not needed:
         os.environ['MUJOCO_GL'] = 'disable'
         return
-    raise envs.missing_library(
-        suite, ' '.join(BACKENDS.values()), 'MuJoCo can draw neither by EGL nor by OSMesa.'
-    )
+    raise envs.missing_library(suite, 'MuJoCo can draw neither by EGL nor by OSMesa.')
 
 
 def _draws(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -75,6 +76,28 @@ class TestOld:
         scores = [json.loads(x).get('episode/score') for x in lines]
         assert all(8 <= x < 500 for x in scores if x is not None)
         assert any(x is not None for x in scores)
+
+    def test_the_script_of_environments_runs_there(self, tmp_path):
+        """Over the network, and without JAX, which that interpreter does not have."""
+        with socket.socket() as probe:
+            probe.bind(('localhost', 0))
+            port = probe.getsockname()[1]
+        flags = ['--task', 'gym_CartPole-v1', '--run.actor_addr', f'localhost:{port}']
+        flags += ['--run.steps', '200', '--run.eval_envs', '1']
+        line = ['--configs', 'debug', '--logdir', str(tmp_path / 'run'), '--run.envs', '2']
+        away = subprocess.Popen(
+            [OLD, '-m', 'dreamerv3.main', *line, *flags, '--script', 'parallel_envs'],
+            cwd=playing.ROOT,
+        )
+        with away:
+            try:
+                flags += ['--script', 'parallel', '--run.remote_envs', 'True']
+                done = run(tmp_path / 'run', *flags)
+                assert done.returncode == 0, done.stdout + done.stderr
+                assert away.wait(60) == 0
+            finally:
+                away.kill()
+        assert 'episode/score' in (tmp_path / 'run' / 'scores.jsonl').read_text()
 
     def test_it_trains(self, tmp_path):
         flags = ['--task', 'gym_CartPole-v1', '--run.env_python', OLD]

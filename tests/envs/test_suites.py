@@ -165,6 +165,28 @@ def test_a_missing_package_names_suite_and_extra(monkeypatch):
         envs.make('crafter_reward')
 
 
+@pytest.mark.parametrize(
+    ('task', 'package', 'words'),
+    [
+        ('atari_pong', 'ale_py', r"'ale_py'[^$]*'\.\[atari\]'[^$]*Dockerfile"),
+        ('atari100k_pong', 'ale_py', r"'ale_py'[^$]*'\.\[atari\]'"),
+        ('bsuite_catch', 'bsuite', r"'bsuite[^$]*'\.\[bsuite\]'"),
+        ('dmc_walker_walk', 'mujoco', r"'mujoco'[^$]*'\.\[dmc\]'[^$]*libegl1 libosmesa6"),
+        ('loconav_ant_maze_m', 'labmaze', r"'labmaze'[^$]*'\.\[loconav\]'[^$]*libegl1"),
+        ('memmaze_9x9', 'mujoco', r"'mujoco'[^$]*'\.\[memmaze\]'[^$]*libegl1"),
+        ('langroom_run', 'langroom', r"'langroom'[^$]*'\.\[langroom\]'"),
+        ('procgen_maze', 'envpool', r"'envpool'[^$]*'\.\[procgen\]'[^$]*libqt5gui5"),
+    ],
+)
+def test_every_missing_package_names_extra_and_system_packages(
+    monkeypatch, task, package, words
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, 'memory_maze', raising=False)
+    with pytest.raises(embodied.UserError, match=words):
+        envs.make(task)
+
+
 def test_naming_suites_imports_none_of_their_packages():
     code = 'import sys; from embodied import envs; envs.find("gym_X-v0"); print(*sys.modules)'
     run = subprocess.run(
