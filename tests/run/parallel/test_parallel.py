@@ -160,7 +160,7 @@ def test_a_run_ends_saves_and_resumes(start, tmp_path, flags):
 
 
 @pytest.mark.parametrize('eval_envs', [0, 2])
-@pytest.mark.parametrize(('ratio', 'steps'), [(1.0, 1500), (32.0, 700)])
+@pytest.mark.parametrize(('ratio', 'steps'), [(1.0, 1200), (32.0, 700)])
 def test_the_ratio_of_replayed_to_env_steps_is_met(start, tmp_path, ratio, steps, eval_envs):
     logdir = tmp_path / 'run'
     flags = {'eval_envs': eval_envs, 'log_every': 0.1, 'report_every': 0.0}
@@ -281,7 +281,7 @@ def test_parts_of_one_run_may_be_started_in_any_order(start, tmp_path):
     [
         ('train', 1, 'ZeroDivisionError: the update fails'),
         ('policy', 1, 'ZeroDivisionError: the policy fails'),
-        ('nan', 1, 'Error: Update 6 of this run: the metric loss/rew is nan'),
+        ('nan', 1, 'Error: Update 5 of this run: the metric loss/rew is nan'),
         ('env0', 1, 'ZeroDivisionError: the environment fails'),
     ],
 )
@@ -309,3 +309,21 @@ def test_a_second_run_in_the_folder_is_refused(start, tmp_path):
     until(lambda: latest(logdir, 'train/opt/updates'), 'training')
     assert 'Another run is going on' in start(**TRAIN).end(2)
     first.stop()
+
+
+def test_a_secret_joins_the_parts_and_is_shown_nowhere(start, tmp_path, monkeypatch):
+    monkeypatch.setenv('DREAMER_SECRET', 'correct-horse-battery')
+    part = start(steps=1e9, train_ratio=8.0)
+    logdir = tmp_path / 'run'
+    until(lambda: latest(logdir, 'train/opt/updates'), 'training')
+    text = part.stop()
+    files = [x.read_bytes() for x in logdir.rglob('*') if x.is_file()]
+    assert len(files) > 10
+    assert not any(b'correct-horse' in x for x in [*files, text.encode()])
+
+
+def test_a_duration_ends_a_run(start, tmp_path):
+    start(steps=1e9, train_ratio=8.0, duration=2.0).end()
+    all_ended(tmp_path / 'run')
+    found = steps(tmp_path / 'run')
+    assert found['agent'] == found['logger'] > 0
