@@ -122,6 +122,14 @@ def test_policy_gives_actions_and_latents_in_their_spaces(agent):
     assert jax.tree.structure(again) == jax.tree.structure(carry)
 
 
+def rows_of(tree, ids):
+    return jax.tree.map(lambda x: x[ids], tree)
+
+
+def put(tree, ids, rows):
+    jax.tree.map(lambda x, y: x.__setitem__(ids, y), tree, rows)
+
+
 def test_a_table_of_states_acts_as_carries_do():
     agent, other = make_agent(), make_agent()  # each counts its own draws
     table = agent.init_table(5)
@@ -131,8 +139,8 @@ def test_a_table_of_states_acts_as_carries_do():
         ids = np.array(rows)
         obs = {**make_obs(2), 'is_first': rng.random(2) < 0.3}
         table, *found = agent.policy_ids(table, ids, obs)
-        carry, *wanted = other.policy(jax.tree.map(lambda x: x[ids], carries), obs)
-        jax.tree.map(lambda x, y: x.__setitem__(ids, y), carries, carry)
+        carry, *wanted = other.policy(rows_of(carries, ids), obs)
+        put(carries, ids, carry)
         jax.tree.map(np.testing.assert_array_equal, found, wanted)
         jax.tree.map(np.testing.assert_array_equal, table, carries)
     assert np.any(carries['deter'][3])

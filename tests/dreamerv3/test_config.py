@@ -176,7 +176,9 @@ BAD = {
     '--script parallel --run.replay_addr host': ('--run.replay_addr', "'host'", 'HOST:PORT'),
     '--script parallel_envs --run.actor_addr a:b': ('--run.actor_addr', "'a:b'", 'HOST:PORT'),
     '--script parallel_env --run.envs 2 --run.eval_envs 1 --replica 3': (
-        '--replica 3', '2 + 1', 'count from 0',
+        '--replica 3',
+        '2 + 1',
+        'count from 0',
     ),
     '--run.steps inf': ('--run.steps', 'finite', '1e10', 'inf'),
     '--run.steps -1': ('--run.steps', 'at least 0'),
