@@ -1,5 +1,6 @@
 """The process of the agent: it acts for all environments and learns from the replay server."""
 
+import collections
 import contextlib
 import math
 import time
@@ -15,6 +16,8 @@ from ..saver import Saver
 from . import common
 from .actor import Actor
 from .learner import Learner, Reports
+
+UNHEARD = 12  # messages to a logger that does not answer; its client has room for more
 
 
 def parallel_agent(
@@ -91,7 +94,7 @@ class Run:
         self._saver = Saver(cp, args)
         self._log_due = clocks.Every(args.log_every)
         self._report_due = clocks.Every(args.report_every)
-        self._sent: Any = None  # what was logged last
+        self._unheard: collections.deque[Any] = collections.deque()  # by the logger
 
     def __call__(self) -> None:
         """Act and learn until the end, and save."""
@@ -160,5 +163,9 @@ class Run:
             self._logger_add(client.stats(), f'client/{name}')
 
     def _logger_add(self, metrics: dict, prefix: str) -> None:
-        if metrics:
-            self._clients['learner_logger'].call('add', {'metrics': metrics, 'prefix': prefix})
+        """Send metrics; while the logger is away, most are lost and nothing waits for it."""
+        while self._unheard and self._unheard[0].done():
+            self._unheard.popleft().result()
+        if metrics and len(self._unheard) < UNHEARD:
+            message = {'metrics': metrics, 'prefix': prefix}
+            self._unheard.append(self._clients['learner_logger'].call('add', message))

@@ -79,31 +79,37 @@ class Learner:
 
 
 class Reports:
-    """Averages metrics of batches that arrive while training goes on."""
+    """Averages metrics of batches that arrive one by one while training goes on."""
 
     def __init__(self, agent: Any, client: rpc.Client, args: Any):
         self._agent, self._client = agent, client
         self._count = args.consec_report * args.report_batches
         self._batch_size = args.batch_size
         self._modes = ('report', 'eval') if args.eval_envs else ('report',)
-        self._futures: dict[str, list[Any]] = {}
+        self._running: dict[str, list[Any]] = {}  # mode -> futures, of which the last is open
 
     def begin(self) -> None:
         """Ask for the batches of a report, unless those of the last one are still to come."""
         for mode in self._modes:
-            if mode not in self._futures:
-                method = f'sample_batch_{mode}'
-                self._futures[mode] = [self._client.call(method) for _ in range(self._count)]
+            if mode not in self._running:
+                self._running[mode] = [self._ask(mode)]
 
     def result(self) -> dict[str, dict[str, Any]]:
         """Return the metrics, by report or eval, of the reports whose batches are all here."""
         found = {}
-        for mode, futures in list(self._futures.items()):
-            if all(x.done() for x in futures):
-                del self._futures[mode]
-                with timer.section(mode):
-                    found[mode] = self._average([x.result() for x in futures])
+        for mode, futures in list(self._running.items()):
+            if not futures[-1].done():
+                continue
+            if len(futures) < self._count:
+                futures.append(self._ask(mode))
+                continue
+            del self._running[mode]
+            with timer.section(mode):
+                found[mode] = self._average([x.result() for x in futures])
         return found
+
+    def _ask(self, mode: str) -> Any:
+        return self._client.call(f'sample_batch_{mode}')
 
     def _average(self, batches: list[dict]) -> dict[str, Any]:
         metrics = Aggregate()
