@@ -9,7 +9,6 @@ inserts of 8 envs without the limiter; its share of a core while nothing happens
 beside the untouched library, see benchmarks/rpc.py.
 """
 
-import collections
 import contextlib
 import functools
 import json
@@ -19,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import psutil
+from measure import mean, median, pipelined, speed
 
 import embodied
 from dreamerv3 import config as configs
@@ -47,7 +47,7 @@ def main(seconds: float = 2.0, duration: float = 90.0) -> None:
     with tempfile.TemporaryDirectory() as folder:
         result['run'] = run(pathlib.Path(folder), duration)
     speeds.append(speed())
-    result['machine'] = {k: round(statistics.mean(x[k] for x in speeds), 1) for k in speeds[0]}
+    result['machine'] = mean(speeds)
     print(json.dumps(result, indent=2))
 
 
@@ -58,7 +58,7 @@ def server(pid: int, client: rpc.Client, latent: int, seconds: float) -> dict[st
     add = functools.partial(client.call, 'add_batch', data)
     for _ in range(2 * LENGTH * BATCH // ENVS):
         add().result(60)
-    inserts = ENVS * pipelined(add, seconds)
+    inserts = ENVS * pipelined(add, seconds, 15)
     sample = lambda: client.call('sample_batch_train').result(60)
     size = sum(x.nbytes for x in sample().values())
     wait = median(sample, seconds)
@@ -144,49 +144,6 @@ def transitions(latent: int) -> dict[str, np.ndarray]:
         **{f'is_{name}': np.zeros(ENVS, bool) for name in ('first', 'last', 'terminal')},
         'action': np.zeros(ENVS, np.int32),
         **({'dyn/deter': np.ones((ENVS, latent), np.uint16)} if latent else {}),
-    }
-
-
-def pipelined(call: Callable, seconds: float, ahead: int = 15) -> float:
-    """Calls per second with as many without answer as an actor has."""
-    waiting: collections.deque = collections.deque()
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        waiting.append(call())
-        if len(waiting) >= ahead:
-            waiting.popleft().result(60)
-            count += 1
-    while waiting:
-        waiting.popleft().result(60)
-        count += 1
-    return count / (time.perf_counter() - start)
-
-
-def median(fn: Callable[[], object], seconds: float) -> float:
-    """Median duration in seconds of at least five calls, after one that is not counted."""
-    fn()
-    durations: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(durations) < 5 or time.perf_counter() < end:
-        start = time.perf_counter()
-        fn()
-        durations.append(time.perf_counter() - start)
-    return statistics.median(durations)
-
-
-def speed() -> dict[str, float]:
-    """Copies of 64 MiB in GB/s, and writes into a dict in Mops/s."""
-    source, count = np.ones(64 * 2**20, np.uint8), 300_000
-    target, table = np.empty_like(source), {}
-
-    def loop() -> None:
-        for i in range(count):
-            table[i & 1023] = i
-
-    copy = median(lambda: np.copyto(target, source), 0.2)
-    return {
-        'copy_gbs': source.nbytes / copy / 1e9,
-        'python_mops': count / median(loop, 0.2) / 1e6,
     }
 
 

@@ -7,18 +7,17 @@ at most 80 ms, and an idle server at most 2 % of a core.
     python benchmarks/rpc.py [seconds per figure]
 """
 
-import collections
 import contextlib
 import json
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import portal
 import psutil
+from measure import mean, median, pipelined, speed
 
 from embodied.core import rpc
 
@@ -33,7 +32,7 @@ def main(seconds: float = 2.0) -> None:
         ours = replies(client, seconds)
         add = lambda: client.call('add', batch)
         batch = transitions()
-        ours['add_8_per_s'] = round(pipelined(add, seconds))
+        ours['add_8_per_s'] = round(pipelined(add, seconds, INFLIGHT))
         speeds.append(speed())
         ours |= idle(process, seconds)
     with serving('portals') as (process, addr):
@@ -41,7 +40,7 @@ def main(seconds: float = 2.0) -> None:
         theirs = replies(client, seconds) | idle(process, seconds)
         client.close()
     speeds.append(speed())
-    machine = {key: round(statistics.mean(x[key] for x in speeds), 1) for key in speeds[0]}
+    machine = mean(speeds)
     sizes = {key: round(size(value) / 1e6, 2) for key, value in answers().items()}
     sizes['add_8'] = round(size(batch) / 1e6, 2)
     print(
@@ -108,51 +107,12 @@ def replies(client, seconds: float) -> dict[str, float]:
     }
 
 
-def median(fn: Callable[[], object], seconds: float) -> float:
-    """Median duration in seconds of at least five calls, after one that is not counted."""
-    fn()
-    durations: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(durations) < 5 or time.perf_counter() < end:
-        start = time.perf_counter()
-        fn()
-        durations.append(time.perf_counter() - start)
-    return statistics.median(durations)
-
-
-def pipelined(call: Callable, seconds: float) -> float:
-    """Calls per second with as many without answer as the client allows."""
-    waiting: collections.deque = collections.deque()
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        waiting.append(call())
-        if len(waiting) >= INFLIGHT:
-            waiting.popleft().result(60)
-            count += 1
-    return count / (time.perf_counter() - start)
-
-
 def idle(process: subprocess.Popen, seconds: float) -> dict[str, float]:
     """Percent of a core that a server takes while it has a client and nothing to do."""
     usage = psutil.Process(process.pid)
     usage.cpu_percent()
     time.sleep(seconds)
     return {'idle_percent_of_a_core': usage.cpu_percent()}
-
-
-def speed() -> dict[str, float]:
-    """Copies of 64 MiB in GB/s, and writes into a dict in Mops/s."""
-    source, count = np.ones(64 * 2**20, np.uint8), 300_000
-    target, table = np.empty_like(source), {}
-
-    def loop() -> None:
-        for i in range(count):
-            table[i & 1023] = i
-
-    return {
-        'copy_gbs': source.nbytes / 1e9 / median(lambda: np.copyto(target, source), 0.2),
-        'python_mops': count / 1e6 / median(loop, 0.2),
-    }
 
 
 if __name__ == '__main__':
