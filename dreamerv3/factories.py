@@ -37,8 +37,10 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     """Build the Dreamer agent, or with `random_agent` one that acts uniformly.
 
     Spaces come from the environment, by default that of the config, which is closed again.
-    Images are checked before JAX is imported.
+    Images are checked before JAX is imported. Without logger.timer the timers of this process
+    are turned off.
     """
+    elements.timer.global_timer.enabled = config.logger.timer
     env = env or make_env(config, 0)
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith('log/')}
     act_space = {k: v for k, v in env.act_space.items() if k != 'reset'}

@@ -249,3 +249,11 @@ def test_an_env_without_an_action_is_refused(tmp_path, random):
     config = load(tmp_path, random_agent=random)
     with pytest.raises(embodied.UserError, match='--task dummy_disc has no action'):
         factories.make_agent(config, Idle(factories.make_env(config, 0)))
+
+
+@pytest.mark.parametrize('make', [factories.make_agent, factories.make_logger])
+def test_timers_are_turned_off_wherever_they_run(tmp_path, make):
+    for enabled in (False, True):
+        flags = {'task': 'dummy_disc', 'random_agent': True, 'logdir': str(tmp_path)}
+        make(configs.load(['debug'], {**flags, 'logger.timer': enabled}))
+        assert elements.timer.global_timer.enabled == enabled
