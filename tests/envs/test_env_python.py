@@ -83,7 +83,8 @@ class TestOld:
             probe.bind(('localhost', 0))
             port = probe.getsockname()[1]
         flags = ['--task', 'gym_CartPole-v1', '--run.actor_addr', f'localhost:{port}']
-        flags += ['--run.steps', '200', '--run.eval_envs', '1']
+        # Long enough for all environments to be there before the run is over.
+        flags += ['--run.steps', '800', '--run.eval_envs', '1']
         line = ['--configs', 'debug', '--logdir', str(tmp_path / 'run'), '--run.envs', '2']
         away = subprocess.Popen(
             [OLD, '-m', 'dreamerv3.main', *line, *flags, '--script', 'parallel_envs'],
