@@ -120,13 +120,13 @@ class Group:
     """Processes that are watched together, in a thread of this process.
 
     `failed` is set as soon as one of them ends in a way that ends the run; `check` raises
-    why. `finished` is set once all have ended well.
+    why. `ended` is set once one has ended well, `finished` once all have.
     """
 
-    def __init__(self, on_failure: Callable[[], Any] = lambda: None) -> None:
+    def __init__(self) -> None:
         self.failed = threading.Event()
+        self.ended = threading.Event()
         self.finished = threading.Event()
-        self._on_failure = on_failure
         self._failure: Exception | None = None
         self._lock = threading.Lock()
         self._processes: list[Process] = []
@@ -195,8 +195,9 @@ class Group:
         if process.failure:
             self._failure = self._failure or process.failure
             self.failed.set()
-            self._on_failure()
-        elif done:
+            return
+        self.ended.set()
+        if done:
             self.finished.set()
 
 

@@ -65,8 +65,18 @@ def test_all_that_end_well_finish_the_group(group):
     for index in range(3):
         group.start(f'part{index}', functools.partial(print, index))
     assert group.finished.wait(LIMIT)
+    assert group.ended.is_set()
     assert not group.failed.is_set()
     group.check()
+
+
+def test_one_that_ends_well_is_noticed(group, tmp_path):
+    path = tmp_path / 'notes'
+    group.start('waits', functools.partial(note, path))
+    group.start('ends', functools.partial(print))
+    assert group.ended.wait(LIMIT)
+    notes(path, 1)
+    assert not group.finished.is_set()
 
 
 @pytest.mark.parametrize(

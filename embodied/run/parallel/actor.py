@@ -21,7 +21,7 @@ from ...logging import Rate
 from . import logger
 
 PATIENCE = 0.05  # seconds
-LINGER = 2.0  # seconds at the end for what is on its way
+LINGER = 5.0  # seconds at the end for what is on its way
 TELL = 5.0  # seconds in which environments elsewhere are still told that the run is over
 
 
@@ -82,7 +82,7 @@ class Actor:
         for request in left:
             self._tell_end(request)
         limit = time.monotonic() + LINGER
-        for thread in self._threads:  # one may wait for the limiter of the replay
+        for thread in self._threads:
             if thread.is_alive():
                 thread.join(max(0.0, limit - time.monotonic()))
         for outbox in (self._replay, self._logger):

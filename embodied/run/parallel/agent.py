@@ -17,6 +17,7 @@ from . import common
 from .actor import Actor
 from .learner import Learner, Reports
 
+DRAIN = 1.0  # seconds for the replay to answer at the end
 UNHEARD = 12  # messages to a logger that does not answer; its client has room for more
 
 
@@ -115,6 +116,7 @@ class Run:
         except Exception:
             self._saver.rescue(self._learner.updates)
             raise
+        self._drain()
         self._actor.close()
         self._log()
         self._saver.finish()
@@ -150,6 +152,14 @@ class Run:
             if self._stop.requested or self._failed():
                 return
         self._step.load(max(int(known), int(self._step)))
+
+    def _drain(self) -> None:
+        """Let the replay take what waits for its limiter, since nobody learns any more."""
+        with (
+            rpc.Client(self._args.replay_addr, 'drain') as client,  # the others may be full
+            contextlib.suppress(rpc.Timeout, rpc.RemoteError),
+        ):
+            client.call('drain').result(DRAIN)
 
     def _log(self) -> None:
         """Send what was counted since the last time."""

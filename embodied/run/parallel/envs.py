@@ -31,7 +31,8 @@ def parallel_envs(make_env: Any, make_env_eval: Any, args: Any) -> None:
     with signals.Stop() as stop, contextlib.closing(processes.Group()) as group:
         start(group, make_env, make_env_eval, args)
         stop.begin()
-        common.serve(stop, group.check, group.finished.is_set)
+        # One that was told that the run is over speaks for those that still wait to ask.
+        common.serve(stop, group.check, group.ended.is_set)
         group.check()
 
 

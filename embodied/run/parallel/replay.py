@@ -15,7 +15,7 @@ from ...replay.limiters import SamplesPerInsert
 from .. import lock, start
 from . import common
 
-WAIT = 0.5  # seconds of waiting for the limiter between two looks at whether the run ends
+WAIT = 0.1  # seconds of waiting for the limiter between two looks at whether the run ends
 DRAIN = 3.0  # seconds at the end for what has arrived
 
 
@@ -33,6 +33,7 @@ def parallel_replay(
     | sample_batch_train | | a batch, once the limiter allows its sequences |
     | sample_batch_report, sample_batch_eval | | a batch |
     | update | dict with stepid | Replay.update |
+    | drain | | inserts what waits for the limiter, until the next sample is asked for |
 
     Both replays and the limiter are saved under logdir/ckpt/replay every run.save_every
     seconds, if there was traffic, and at the end; they are loaded at the start.
@@ -44,6 +45,7 @@ def parallel_replay(
         # What was under way when a server was killed comes again.
         server.executed.journal = rpc.Journal(common.folder(args, 'replay') / 'requests')
         cp = service.resume()
+        server.bind('drain', service.drain)
         for name in ('add_batch', 'update'):
             server.bind(name, getattr(service, name), once=True)
         for mode in ('train', 'report', 'eval'):
@@ -87,6 +89,7 @@ class Service:
         self.waits = {'insert': Waits(), 'sample': Waits()}
         self._args = args
         self._closing = threading.Event()
+        self._draining = threading.Event()
         self._streams = {
             'train': iter(stream(self.train, 'train')),
             'report': iter(stream(self.train, 'report')),
@@ -126,6 +129,7 @@ class Service:
 
     def sample_train(self) -> dict:
         """A batch to train on, once the limiter allows its sequences."""
+        self._draining.clear()
         for _ in range(self._args.batch_size):
             with self.waits['sample']:
                 self._await(self.limiter.wait_sample)
@@ -149,13 +153,19 @@ class Service:
         self.traffic = True
         return {}
 
+    def drain(self) -> dict:
+        """Let all inserts through: a run ends, and nobody learns from then on."""
+        self._draining.set()
+        return {}
+
     def close(self) -> None:
         """End all waiting: what waits to be inserted is, what waits for a sample fails."""
+        self._draining.set()
         self._closing.set()
 
     def _insert_train(self, transitions: dict, workers: list) -> None:
         with self.waits['insert']:
-            while not (self._closing.is_set() or self.limiter.wait_insert(WAIT)):
+            while not (self._draining.is_set() or self.limiter.wait_insert(WAIT)):
                 pass
         self._insert(transitions, workers)
         for _ in workers:
