@@ -10,7 +10,7 @@ import elements
 
 import embodied
 from dreamerv3 import config as configuration
-from dreamerv3 import factories, main
+from dreamerv3 import environments, main
 from embodied import UserError
 
 
@@ -58,7 +58,7 @@ def _make(
     step: int = 0,
     attempt: int = 0,
 ) -> embodied.Env:
-    seed = factories.env_seed(config, index, step, attempt)
+    seed = environments.env_seed(config, index, step, attempt)
     return _Open(wrap(make_env, seed)) if single else wrap(make_env(), seed)
 
 
