@@ -224,5 +224,6 @@ def test_wrong_options_are_refused(options, words):
         Atari(**{'task': 'pong', **options})
 
 
-def test_short_run(tmp_path):
-    playing.train(tmp_path, '--configs', 'atari', 'debug')
+@pytest.mark.parametrize('block', ['atari', 'atari100k'])
+def test_short_run(tmp_path, block):
+    playing.train(tmp_path, '--configs', block, 'debug')
