@@ -69,6 +69,7 @@ class Process:
         What is to be raised for its end is in `failure` then, None if it was a good one.
         """
         self._process.join()
+        self._kill_group()  # of what it started
         code, error = self._process.exitcode, self._error()
         killed = code is not None and code < 0
         self.failure = error or (_ended(self.name, code) if code else None)
@@ -91,10 +92,17 @@ class Process:
     def end(self, timeout: float = GRACE) -> None:
         """Wait for the end, and end by force what has not ended then."""
         self._process.join(timeout)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # it may have left children
+        if self.running:
+            print(f'The process {self.name!r} is ended by force.', flush=True)
+        self._kill_group()  # it may have left children
         self._process.kill()
         self._process.join()
+        code, error = self._process.exitcode, self._error()
+        self.failure = error or (_ended(self.name, code) if code and code > 0 else None)
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def _start(self) -> None:
         context = multiprocessing.get_context('spawn')
@@ -155,17 +163,21 @@ class Group:
         with self._lock:
             return process in self._processes
 
-    def end(self, processes: Sequence[Process] | None = None) -> None:
-        """End these processes (default: all), orderly within seconds or else by force."""
+    def end(self, processes: Sequence[Process] | None = None, seconds: float = GRACE) -> None:
+        """End these processes (default: all), orderly within some time or else by force.
+
+        An error in their end is one that `check` raises.
+        """
         chosen = list(self._processes if processes is None else processes)
         with self._lock:  # from here on their ends are expected
             self._processes = [x for x in self._processes if x not in chosen]
         self._writer.send(None)
         for process in chosen:
             process.ask_to_end()
-        limit = time.monotonic() + GRACE
+        limit = time.monotonic() + seconds
         for process in chosen:
             process.end(max(0.0, limit - time.monotonic()))
+            self._failure = self._failure or process.failure
 
     def close(self) -> None:
         """End all processes and the watching thread."""

@@ -66,7 +66,8 @@ class Saver:
             print(f'Warning: no checkpoint at step {int(self._step):,}: {error}', flush=True)
 
     def _save(self) -> None:
+        step = int(self._step)  # which an actor in another thread goes on to count
         with timer.section('save'):
             self._cp.save(self._permanent)
-        self._saved, self._permanent = int(self._step), False
+        self._saved, self._permanent = step, False
         self._updates = self._learned

@@ -146,6 +146,32 @@ def test_the_end_is_by_force_where_it_must_be_and_takes_children_along(
     group.check()  # that was expected
 
 
+def fail_at_the_end(path):
+    def leave(number, frame):
+        raise UserError('the disk is full')
+
+    signal.signal(signal.SIGTERM, leave)
+    note(path)
+
+
+def test_an_error_at_the_end_is_not_lost(group, tmp_path):
+    path = tmp_path / 'notes'
+    group.start('part', functools.partial(fail_at_the_end, path))
+    notes(path, 1)
+    group.end()
+    with pytest.raises(UserError, match='the disk is full'):
+        group.check()
+
+
+def test_a_restart_takes_what_the_process_had_started_along(group, tmp_path):
+    path = tmp_path / 'notes'
+    process = group.start('part', functools.partial(parent, path), restarts=1)
+    first = notes(path, 2)
+    os.kill(process.pid, signal.SIGKILL)
+    notes(path, 4)
+    assert all_gone([pid for pid, _ in first])
+
+
 KILLED = """
 import functools, pathlib, sys
 from embodied.core import processes

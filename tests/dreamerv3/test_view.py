@@ -56,7 +56,7 @@ def viewer(*args, start=('dreamerv3/main.py', 'view')):
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode in (0, 130)  # 0 where the shell made SIGINT ignored
 
 
 def get(port, path, **headers):

@@ -21,7 +21,7 @@ unchanged until the call is answered, since they are sent from where they are.
 
 from .address import fill, free_port, split
 from .client import Client, Future
-from .errors import Closed, RemoteError, Timeout
+from .errors import Closed, RemoteError, RemoteMistake, Timeout, Unanswered
 from .journal import Journal
 from .methods import Reply
 from .proof import secret
@@ -33,9 +33,11 @@ __all__ = [
     'Future',
     'Journal',
     'RemoteError',
+    'RemoteMistake',
     'Reply',
     'Server',
     'Timeout',
+    'Unanswered',
     'fill',
     'free_port',
     'secret',

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import address, frames, packing
 from .connection import Connection
-from .errors import Closed, RemoteError, Timeout
+from .errors import Closed, RemoteError, RemoteMistake, Timeout
 from .frames import RequestId
 from .link import Link
 from .log import Log
@@ -167,7 +167,9 @@ class Client:
             self._counts[1] += 1
             self._free_slot()
         if status != frames.DONE:
-            future.fail(RemoteError, str(content, 'utf-8', 'replace'))
+            text = str(content, 'utf-8', 'replace')
+            mendable = status == frames.REFUSED or text.startswith('UserError: ')
+            future.fail(RemoteMistake if mendable else RemoteError, text)
             return
         try:
             future.succeed(packing.unpack(content))

@@ -1,8 +1,18 @@
 """What can go wrong with a call."""
 
+from ..errors import UserError
+
+
+class Unanswered(Exception):
+    """Raised by a handler that ends with its server: the client asks the next one again."""
+
 
 class RemoteError(RuntimeError):
     """The server answered with an error; the message names method, address and reason."""
+
+
+class RemoteMistake(RemoteError, UserError):
+    """The server answered with something that a user can mend."""
 
 
 class Timeout(TimeoutError):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from . import address, frames, packing, proof
 from . import once as repeated
 from .connection import Connection
+from .errors import Unanswered
 from .listener import Listener
 from .log import Log
 from .methods import Method, Reply
@@ -196,6 +197,8 @@ class Server:
                 method.fn(reply, *args)
             else:
                 reply(method.fn(*args))
+        except Unanswered:
+            self.settle()
         except BaseException as error:  # SystemExit too: this thread serves others as well
             reply.error(error)
 

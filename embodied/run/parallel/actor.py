@@ -45,6 +45,7 @@ class Actor:
         self._table = agent if hasattr(agent, 'policy_ids') else Carries(agent)
         self._states = self._table.init_table(self._envs + 1)  # the last one fills batches up
         self._owners: dict[int, bytes] = {}  # env -> the process whose episode is known
+        self._former: dict[int, set[bytes]] = {}  # processes that others have replaced
         self._pending: collections.deque[Request] = collections.deque()
         self._changed = threading.Condition()
         self._acting = threading.Lock()  # the table, the counter, and the order of transitions
@@ -65,7 +66,7 @@ class Actor:
 
         The word is go; reset (act is of no meaning then); or end, when the run is over.
         """
-        request = Request(reply, message, self._envs, self._agent.obs_space)
+        request = Request(reply, message, self._args, self._agent.obs_space)
         with self._changed:
             if not self._over:
                 self._pending.append(request)
@@ -133,7 +134,13 @@ class Actor:
 
     def _knows(self, request: 'Request') -> bool:
         """Whether the episode of the request is known, or begins; else asks for a reset."""
-        if request.obs['is_first']:
+        if request.obs['is_first'] and self._owners.get(request.envid) != request.client:
+            former = self._former.setdefault(request.envid, set())
+            if request.client in former:  # two take turns; one that is gone does not come back
+                request.refuse(f'Environment {request.envid} is played by two processes.')
+                return False
+            if request.envid in self._owners:
+                former.add(self._owners[request.envid])
             self._owners[request.envid] = request.client
         if self._owners.get(request.envid) == request.client:
             return True
@@ -172,14 +179,19 @@ class Actor:
 class Request:
     """One observation, checked, and where its answer goes."""
 
-    def __init__(self, reply: Any, message: dict, envs: int, obs_space: dict):
+    def __init__(self, reply: Any, message: dict, args: Any, obs_space: dict):
         self.time = time.monotonic()
         self.client = reply.client
-        self.envid = int(message['envid'])
+        self.envid, envs = int(message['envid']), args.envs + args.eval_envs
         if not 0 <= self.envid < envs:
             raise UserError(
                 f'Environment {self.envid} is none of the {envs} of this run '
                 '(run.envs + run.eval_envs); start it with the same flags.'
+            )
+        if bool(message['is_eval']) != (self.envid >= args.envs):
+            raise UserError(
+                f'Environment {self.envid} is {"not " * (self.envid < args.envs)}one of '
+                'evaluation here; start all parts with the same run.envs and run.eval_envs.'
             )
         obs = message['obs']
         missing = obs_space.keys() - obs.keys()
@@ -199,6 +211,10 @@ class Request:
     def answer(self, act: dict, word: str) -> None:
         """Send [act, word] to the environment."""
         self._reply([act, word])
+
+    def refuse(self, reason: str) -> None:
+        """Send an error to the environment, which ends it."""
+        self._reply.error(UserError(reason))
 
 
 class Outbox:

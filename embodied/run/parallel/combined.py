@@ -16,6 +16,7 @@ from .agent import parallel_agent
 from .logger import parallel_logger
 from .replay import parallel_replay
 
+SAVING = 600.0  # seconds in which a part may save at the end
 ELSEWHERE = {'remote_replay': 'replay_addr', 'remote_envs': 'actor_addr'}
 
 
@@ -58,10 +59,14 @@ def combined(
                 _supervise(group, start('agent', run), stop)
             else:
                 parallel_agent(make_agent, args, ready, stop, group.failed.is_set)
+        except Exception:
+            group.check()  # what failed first is the reason of what failed here
+            raise
         finally:
             # Environments first, and the logger last, so that nobody waits for anybody.
-            for part in (actors, *([x] for x in others)):
-                group.end(part)
+            group.end(actors)
+            for part in others:
+                group.end([part], SAVING)
         group.check()
 
 
@@ -78,6 +83,8 @@ def addresses(args: Any) -> Any:
                 f'found {args[name]!r}.'
             )
     args = args.update({name: rpc.fill(args[name]) for name in common.ADDRESSES})
+    if len({args[name] for name in common.ADDRESSES}) < len(common.ADDRESSES):
+        raise UserError('--run.actor_addr, replay_addr and logger_addr must differ.')
     for name in common.ADDRESSES:
         if not (name == 'replay_addr' and args.remote_replay):
             rpc.Server(args[name], name, args.bind).close()
@@ -89,7 +96,7 @@ def _supervise(group: processes.Group, agent: processes.Process, stop: signals.S
     stop.begin()
     while group.watches(agent) and not stop.requested and not group.failed.is_set():
         time.sleep(common.PAUSE)
-    group.end([agent])
+    group.end([agent], SAVING)
 
 
 def _step(args: Any) -> int:

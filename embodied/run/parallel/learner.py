@@ -8,6 +8,7 @@ from elements import timer
 
 from ...core import rpc
 from ...core.base import Stream
+from ...core.errors import UserError
 from ...logging import Aggregate, Rate
 from ..learner import check_finite
 from .common import PAUSE
@@ -62,6 +63,7 @@ class Learner:
         """Do one update. Raises FloatingPointError as soon as numbers are not finite."""
         with timer.section('stream'):
             batch = next(self._stream)
+        self._check(batch)
         with timer.section('train'):
             self._carry, outs, metrics = self._agent.train(self._carry, batch)
         self.updates += 1
@@ -70,6 +72,17 @@ class Learner:
         self.metrics.add(metrics)
         if 'replay' in outs:
             self._send(outs['replay'])
+
+    def _check(self, batch: dict) -> None:
+        """Raise UserError if the replay server was started with other lengths."""
+        args, found = self._args, tuple(batch['is_first'].shape)
+        wanted = args.batch_size, args.batch_length + args.replay_context
+        if found != wanted:
+            raise UserError(
+                f'The replay server gives {found[0]} sequences of {found[1]} steps, expected '
+                f'{wanted[0]} of {wanted[1]}; start it with the same --batch_size, '
+                '--batch_length and --replay_context.'
+            )
 
     def _send(self, data: dict) -> None:
         """Hand over what goes back to the replay; an answer only matters if it is an error."""

@@ -1,6 +1,7 @@
 """The replay server: both replays, their streams, and the limiter between insert and sample."""
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from .. import lock, start
 from . import common
 
 WAIT = 0.1  # seconds of waiting for the limiter between two looks at whether the run ends
-DRAIN = 3.0  # seconds at the end for what has arrived
+DRAIN = 5.0  # seconds at the end for what has arrived
 
 
 def parallel_replay(
@@ -33,7 +34,7 @@ def parallel_replay(
     | sample_batch_train | | a batch, once the limiter allows its sequences |
     | sample_batch_report, sample_batch_eval | | a batch |
     | update | dict with stepid | Replay.update |
-    | drain | | inserts what waits for the limiter, until the next sample is asked for |
+    | drain | | lets all inserts through for some seconds |
 
     Both replays and the limiter are saved under logdir/ckpt/replay every run.save_every
     seconds, if there was traffic, and at the end; they are loaded at the start.
@@ -89,7 +90,7 @@ class Service:
         self.waits = {'insert': Waits(), 'sample': Waits()}
         self._args = args
         self._closing = threading.Event()
-        self._draining = threading.Event()
+        self._drained = 0.0  # until then the limiter lets all inserts through
         self._streams = {
             'train': iter(stream(self.train, 'train')),
             'report': iter(stream(self.train, 'report')),
@@ -112,13 +113,12 @@ class Service:
 
     def add_batch(self, data: dict) -> dict:
         """Insert n transitions; those of training wait for the limiter."""
-        envids, is_eval = (np.atleast_1d(data.pop(k)) for k in ('envid', 'is_eval'))
+        envids, is_eval = _arrays('add_batch', data, envid='iu', is_eval='b')
+        data = {k: v for k, v in data.items() if k not in ('envid', 'is_eval')}
         sizes = {k: np.shape(v)[:1] for k, v in data.items()} | {'is_eval': is_eval.shape}
         wrong = [k for k, size in sizes.items() if size != envids.shape]
-        if wrong:
-            raise UserError(
-                f'add_batch of {len(envids)} transitions has other sizes of {wrong}'
-            )
+        if wrong or envids.ndim != 1:
+            raise UserError(f'add_batch with envid {envids.shape} has other sizes of {wrong}.')
         for chosen, insert in ((is_eval, self._insert_eval), (~is_eval, self._insert_train)):
             if chosen.any():
                 whole = chosen.all()
@@ -129,7 +129,6 @@ class Service:
 
     def sample_train(self) -> dict:
         """A batch to train on, once the limiter allows its sequences."""
-        self._draining.clear()
         for _ in range(self._args.batch_size):
             with self.waits['sample']:
                 self._await(self.limiter.wait_sample)
@@ -149,23 +148,24 @@ class Service:
 
     def update(self, data: dict) -> dict:
         """Hand over what a learner writes back."""
+        _arrays('update', data, stepid='u')
         self.train.update(data)
         self.traffic = True
         return {}
 
     def drain(self) -> dict:
-        """Let all inserts through: a run ends, and nobody learns from then on."""
-        self._draining.set()
+        """Let all inserts through for some seconds: a run ends, and nobody learns from it."""
+        self._drained = time.monotonic() + DRAIN
         return {}
 
     def close(self) -> None:
         """End all waiting: what waits to be inserted is, what waits for a sample fails."""
-        self._draining.set()
+        self._drained = math.inf
         self._closing.set()
 
     def _insert_train(self, transitions: dict, workers: list) -> None:
         with self.waits['insert']:
-            while not (self._draining.is_set() or self.limiter.wait_insert(WAIT)):
+            while not (time.monotonic() < self._drained or self.limiter.wait_insert(WAIT)):
                 pass
         self._insert(transitions, workers)
         for _ in workers:
@@ -175,12 +175,25 @@ class Service:
         self.eval.add_batch(transitions, workers)
 
     def _await_items(self, replay: Any) -> None:
-        self._await(lambda timeout: len(replay) or self._closing.wait(timeout / 10))
+        self._await(lambda timeout: len(replay) > 0 or (self._closing.wait(timeout) and False))
 
     def _await(self, wait: Callable[[float], Any]) -> None:
         while not wait(WAIT):
             if self._closing.is_set():
-                raise RuntimeError('The replay server ends')
+                raise rpc.Unanswered
+
+
+def _arrays(method: str, data: dict, **kinds: str) -> list[np.ndarray]:
+    """Return entries of a message whose dtypes are of these kinds. Raises UserError."""
+    found = []
+    for name, kind in kinds.items():
+        value = np.asarray(data.get(name))
+        if name not in data or value.dtype.kind not in kind:
+            raise UserError(
+                f'{method} needs an array {name!r} of kind {kind}, not {value.dtype}.'
+            )
+        found.append(value)
+    return found
 
 
 class Anew:
@@ -201,31 +214,33 @@ class Anew:
 
 
 class Waits:
-    """Time spent waiting, from several threads, between two results."""
+    """Time spent waiting, from several threads, between two results; those that go on count."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since = time.monotonic()
         self._count, self._duration = 0, 0.0
-        self._local = threading.local()
+        self._running: dict[int, float] = {}  # thread -> from when on its wait is to be counted
 
     def __enter__(self) -> None:
-        self._local.began = time.monotonic()
+        with self._lock:
+            self._running[threading.get_ident()] = time.monotonic()
 
     def __exit__(self, *error: Any) -> None:
-        duration = time.monotonic() - self._local.began
         with self._lock:
             self._count += 1
-            self._duration += duration
+            self._duration += time.monotonic() - self._running.pop(threading.get_ident())
 
     def result(self) -> dict[str, float]:
         """Return dur (mean seconds), count, and frac (share of the time), and start anew."""
         now = time.monotonic()
         with self._lock:
-            count, duration, since = self._count, self._duration, self._since
+            duration = self._duration + sum(now - x for x in self._running.values())
+            self._running = dict.fromkeys(self._running, now)
+            count, since = self._count, self._since
             self._count, self._duration, self._since = 0, 0.0, now
         return {
-            'dur': duration / count if count else 0.0,
+            'dur': duration / max(1, count),
             'count': count,
             'frac': duration / max(now - since, 1e-9),
         }

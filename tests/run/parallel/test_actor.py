@@ -47,6 +47,9 @@ class Reply:
         self.value = value
         self._came.set()
 
+    def error(self, error):
+        self([{}, error])
+
     def result(self):
         assert self._came.wait(LIMIT)
         return self.value
@@ -162,6 +165,18 @@ def test_an_episode_that_is_not_known_is_reset(make):
     assert int(found._step) == 5
 
 
+def test_two_processes_may_not_take_turns_in_one_environment(make):
+    found = make(envs=1)
+    one, other = Env(found, 0), Env(found, 0, client=b'other')
+    play([one], 2)
+    play([other], 2)  # it may have been started anew
+    assert one.take(one.ask()) == 'reset'
+    refused = one.take(one.ask())
+    assert isinstance(refused, UserError)
+    assert 'Environment 0 is played by two processes' in str(refused)
+    play([other], 2)
+
+
 def test_the_logger_gets_counts_flags_and_the_images_of_the_first(make):
     found = make(envs=2, eval_envs=1)
     play([Env(found, 0), Env(found, 1), Env(found, 2, is_eval=True)], 2)
@@ -181,6 +196,7 @@ def test_the_logger_gets_counts_flags_and_the_images_of_the_first(make):
     [
         ({'envid': 7}, 'Environment 7 is none of the 1'),
         ({'envid': -1}, 'Environment -1 is none of the 1'),
+        ({'is_eval': True}, 'is not one of evaluation here; .*run.eval_envs'),
         ({'obs': {}}, "does not send .*'is_first'"),
         ({'dtype': np.int64}, r"sends 'step' as int64 \(\); the agent was made for int32 \(\)"),
     ],

@@ -315,6 +315,40 @@ def test_an_error_in_a_part_ends_the_run_and_is_shown(start, tmp_path, fail, cod
     all_ended(tmp_path / 'run')
 
 
+def test_a_replay_server_that_is_asked_to_end_is_awaited(start, tmp_path):
+    logdir = tmp_path / 'run'
+    address = rpc.fill('localhost:{auto}')
+    flags = {'replay_addr': address, 'remote_replay': True, 'train_ratio': 8.0, 'steps': 1e9}
+    flags['logger_addr'] = rpc.fill('localhost:{auto}')
+    replay, part = start('replay', **flags), start(**flags)
+    until(lambda: latest(logdir, 'train/opt/updates'), 'training')
+    assert 'failed' not in replay.stop()
+    replay = start('replay', **flags)
+    count = len(lines(logdir))
+    until(lambda: any('train/opt/updates' in x for x in lines(logdir)[count:]), 'an update')
+    assert part.process.poll() is None
+    part.stop()
+    replay.stop()
+    check_stored(logdir, 50)
+
+
+def test_lengths_that_differ_between_hosts_are_refused(start, tmp_path):
+    address = rpc.fill('localhost:{auto}')
+    flags = {'replay_addr': address, 'remote_replay': True, **TRAIN}
+    flags['logger_addr'] = rpc.fill('localhost:{auto}')
+    replay = start('replay', **{**flags, 'batch_length': 6})
+    text = start(**flags).end(2)
+    assert 'gives 2 sequences of 7 steps, expected 2 of 5' in text
+    assert 'Traceback' not in text
+    replay.stop()
+
+
+def test_addresses_must_differ(start):
+    address = rpc.fill('localhost:{auto}')
+    text = start(**TRAIN, replay_addr=address, actor_addr=address).end(2)
+    assert 'must differ' in text
+
+
 def test_a_port_that_is_taken_is_named(start):
     with contextlib.closing(rpc.Server(rpc.fill('localhost:{auto}'), 'other').start()) as other:
         address = f'localhost:{other.port}'

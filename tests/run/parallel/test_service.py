@@ -1,0 +1,173 @@
+"""The replay server: what it takes and refuses, its limiter, and its end."""
+
+import threading
+
+import elements
+import numpy as np
+import portal
+import pytest
+
+from embodied.core import rpc
+from embodied.core.errors import UserError
+from embodied.run.parallel import replay as server
+from tests.run.harness import ARGS
+from tests.run.parallel import parts
+
+LIMIT = 30  # seconds until a test gives up
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Returns a function that makes a service."""
+    made = []
+
+    def make(**flags):
+        flags = {'logdir': str(tmp_path), 'train_ratio': -1.0, 'eval_envs': 1, **flags}
+        args = elements.Config({**ARGS, **parts.PARALLEL, **flags})
+        replays = [
+            lambda: parts.make_replay(args),
+            lambda: parts.make_replay(args, 'replay_eval', 'eval'),
+        ]
+        stream = lambda replay, mode: parts.make_stream(args, replay, mode)
+        made.append(server.Service(*replays, stream, args))
+        return made[-1]
+
+    yield make
+    for service in made:
+        service.close()
+
+
+def transitions(envids, is_eval=None, step=0):
+    """One step of each env."""
+    n = len(envids)
+    return {
+        'envid': np.array(envids, np.int32),
+        'is_eval': np.zeros(n, bool) if is_eval is None else np.array(is_eval),
+        'step': np.full(n, step, np.int32),
+        'env': np.array(envids, np.int32),
+        'reward': np.zeros(n, np.float32),
+        'is_first': np.full(n, step == 0),
+        'is_last': np.zeros(n, bool),
+        'is_terminal': np.zeros(n, bool),
+    }
+
+
+def test_rows_of_training_and_evaluation_go_to_their_replays(make):
+    service = make()
+    for step in range(12):
+        service.add_batch(transitions([0, 1, 3], [False, False, True], step))
+    assert len(service.train) == 2 * 8  # 12 steps hold 8 sequences of 5
+    assert len(service.eval) == 10
+    batch = service.sample_train()
+    assert set(batch['env'].ravel()) <= {0, 1}
+    assert (np.diff(batch['step'], axis=1) == 1).all()
+    assert set(service.sample_eval()['env'].ravel()) == {3}
+
+
+@pytest.mark.parametrize(
+    ('change', 'text'),
+    [
+        ({'is_eval': np.zeros(2, np.int32)}, "'is_eval' of kind b, not int32"),
+        ({'envid': np.zeros(2, np.float32)}, "'envid' of kind iu, not float32"),
+        ({'envid': None}, "needs an array 'envid'"),
+        ({'reward': np.zeros(3, np.float32)}, r"other sizes of \['reward'\]"),
+        ({'is_eval': np.zeros(1, bool)}, r"other sizes of \['is_eval'\]"),
+        ({'reward': np.zeros(2, np.float64)}, 'reward'),
+    ],
+)
+def test_what_is_not_right_is_refused_and_changes_nothing(make, change, text):
+    service = make()
+    service.add_batch(transitions([0, 1]))
+    with pytest.raises(UserError, match=text):
+        service.add_batch({**transitions([0, 1], step=1), **change})
+    for step in range(1, 5):
+        service.add_batch(transitions([0, 1], step=step))
+    assert service.sample_train()['step'].tolist() == [[0, 1, 2, 3, 4]] * 2
+    with pytest.raises(UserError, match="'stepid' of kind u, not float32"):
+        service.update({'stepid': np.zeros((2, 5, 20), np.float32)})
+
+
+def test_the_end_wakes_all_who_wait(make):
+    service = make(train_ratio=1.0)
+    ended = []
+
+    def wait(fn):
+        with pytest.raises(rpc.Unanswered):
+            fn()
+        ended.append(fn)
+
+    threads = [
+        threading.Thread(target=wait, args=(fn,))
+        for fn in (service.sample_train, service.sample_report, service.sample_eval)
+    ]
+    for thread in threads:
+        thread.start()
+    service.close()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert len(ended) == 3
+
+
+def test_inserts_wait_for_the_limiter_until_a_run_ends(make):
+    service = make(train_ratio=0.5)
+    done = threading.Event()
+
+    def insert():
+        for step in range(400):
+            service.add_batch(transitions([0], step=step))
+        done.set()
+
+    thread = threading.Thread(target=insert)
+    thread.start()
+    while service.limiter.want_insert():
+        pass
+    before = service.limiter.size
+    assert not done.is_set()
+    assert service.drain() == {}
+    assert done.wait(LIMIT)
+    thread.join()
+    assert service.limiter.size == 400 > before
+
+
+def test_waits_that_go_on_count():
+    waits, inside, leave = server.Waits(), threading.Event(), threading.Event()
+
+    def wait():
+        with waits:
+            inside.set()
+            leave.wait(LIMIT)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    inside.wait(LIMIT)
+    waits.result()
+    threading.Event().wait(0.2)
+    found = waits.result()
+    assert found['count'] == 0
+    assert found['frac'] == pytest.approx(1, abs=0.1)
+    leave.set()
+    thread.join()
+    assert waits.result()['count'] == 1
+
+
+def test_a_plain_client_of_portal_uses_all_five_endpoints(make):
+    service = make()
+    served = rpc.Server(rpc.fill('localhost:{auto}'), 'replay')
+    served.bind('add_batch', service.add_batch, once=True)
+    served.bind('update', service.update, once=True)
+    for mode in ('train', 'report', 'eval'):
+        served.bind(f'sample_batch_{mode}', getattr(service, f'sample_{mode}'))
+    with served:
+        client = portal.Client(f'localhost:{served.port}', logging=False)
+        for step in range(12):
+            client.add_batch(transitions([0, 3], [False, True], step)).result(LIMIT)
+        batches = [
+            client.call(f'sample_batch_{mode}').result(LIMIT)
+            for mode in ('train', 'report', 'eval')
+        ]
+        assert [x['step'].shape for x in batches] == [(2, 5), (2, 3), (2, 3)]
+        stepid = np.array(batches[0]['stepid'])
+        reward = np.full(stepid.shape[:2], 7, np.float32)
+        client.update({'stepid': stepid, 'reward': reward}).result(LIMIT)
+        client.close()
+    assert (service.sample_train()['reward'] == 7).any()
