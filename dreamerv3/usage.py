@@ -1,6 +1,7 @@
 """What the command line prints of itself: the help, the list of blocks, facts about a run."""
 
 import functools
+import os
 import pathlib
 import re
 import textwrap
@@ -44,6 +45,15 @@ SCRIPTS = {
     'parallel_env': 'one environment of a parallel run',
     'parallel_envs': 'all environments of a parallel run',
     'parallel_replay': 'the replay of a parallel run',
+}
+
+
+# Which facts matter to the parts of a parallel run.
+PARALLEL = {
+    'parallel': ('task', 'script', 'logdir', 'batch', 'replay', 'platform'),
+    'parallel_replay': ('script', 'logdir', 'batch', 'replay'),
+    'parallel_envs': ('task', 'script', 'logdir'),
+    'parallel_env': ('task', 'script', 'logdir'),
 }
 
 
@@ -126,12 +136,23 @@ def facts(config: elements.Config) -> str:
         'replay': f'{config.replay.size:,.0f} items',
         'platform': f'{config.jax.platform}, {config.jax.compute_dtype}',
     }
+    if config.script.startswith('parallel'):
+        rows = {k: v for k, v in rows.items() if k in PARALLEL[config.script]}
+        rows['addresses'] = addresses(config)
     return '\n'.join(['DreamerV3', *(f'  {key:<10}{value}' for key, value in rows.items())])
+
+
+def addresses(config: elements.Config) -> str:
+    """Where the parts of a parallel run meet, and whether they share a secret."""
+    found = ', '.join(f'{x} {config.run[f"{x}_addr"]}' for x in ('replay', 'actor', 'logger'))
+    secret = 'with' if os.environ.get('DREAMER_SECRET') else 'without'
+    return f'{found}; {secret} DREAMER_SECRET'
 
 
 def envs_text(config: elements.Config) -> str:
     """How many environments there are, and where."""
-    place = 'in this process' if config.run.debug else 'one process each'
+    apart = config.script.startswith('parallel') or not config.run.debug
+    place = 'one process each' if apart else 'in this process'
     if config.run.env_python:
         place = f'one process each of {config.run.env_python}'
     return f'{config.run.envs} env{"s" * (config.run.envs > 1)}, {place}'

@@ -283,3 +283,22 @@ def test_a_file_of_the_user_and_its_mistakes(tmp_path, capsys):
         f'Error: In --config {path}: Unknown flag --bacth_size. Nearest: --batch_size. '
         'See --help.\n'
     )
+
+
+@pytest.mark.parametrize(
+    ('script', 'shown'),
+    [
+        ('parallel', 'task script logdir batch replay platform addresses'),
+        ('parallel_replay', 'script logdir batch replay addresses'),
+        ('parallel_envs', 'task script logdir addresses'),
+    ],
+)
+def test_parts_of_a_parallel_run_say_what_matters_to_them(script, shown, monkeypatch):
+    monkeypatch.setenv('DREAMER_SECRET', 'horse')
+    flags = {'script': script, 'logdir': 'somewhere', 'run.replay_addr': 'far:2222'}
+    text = usage.facts(configs.load(['debug'], flags))
+    assert [x.split()[0] for x in text.splitlines()[1:]] == shown.split()
+    assert 'replay far:2222, actor localhost:{auto}' in text
+    assert text.endswith('; with DREAMER_SECRET')
+    assert 'horse' not in text
+    assert 'in this process' not in text

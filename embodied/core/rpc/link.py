@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ATTEMPT = 5.0  # seconds for one attempt to connect
 PAUSES = (0.05, 0.1, 0.2, 0.5)  # seconds between attempts; the last for all that follow
+SILENT = 20  # attempts: parts of a run start at about the same time
 
 
 class Link:
@@ -54,7 +55,7 @@ class Link:
         while self._running:
             sock, reason = self._connect()
             if sock is None:
-                if tries:
+                if tries >= SILENT:
                     self._log(f'still no connection to {self._where()} ({reason})', 'wait')
                 self._wait(PAUSES[min(tries, len(PAUSES) - 1)])
                 tries += 1
