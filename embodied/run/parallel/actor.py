@@ -49,7 +49,7 @@ class Actor:
         self._pending: collections.deque[Request] = collections.deque()
         self._changed = threading.Condition()
         self._acting = threading.Lock()  # the table, the counter, and the order of transitions
-        self._over = False
+        self._over = self._tell = False
         self._told: set[int] = set()  # envs that know that the run is over
         self._threads = [
             threading.Thread(target=self._run, name=f'actor{i}', daemon=True)
@@ -74,10 +74,13 @@ class Actor:
                 return
         self._tell_end(request)
 
-    def close(self) -> None:
-        """Stop acting. Environments elsewhere that ask within seconds are told to end."""
+    def close(self, tell: bool) -> None:
+        """Stop acting. tell: that the run is over, to environments that ask within seconds.
+
+        Otherwise what they ask stays unanswered, and they ask the next actor.
+        """
         with self._changed:
-            self._over = True
+            self._over, self._tell = True, tell
             left, self._pending = self._pending, collections.deque()
             self._changed.notify_all()
         for request in left:
@@ -90,10 +93,11 @@ class Actor:
             outbox.close(limit)
         with self._changed:
             known = {*self._owners}
-            tell = TELL if self._args.remote_envs else 0.0  # others are ended with the run
-            self._changed.wait_for(lambda: self._told >= known, tell)
+            self._changed.wait_for(lambda: not tell or self._told >= known, TELL)
 
     def _tell_end(self, request: 'Request') -> None:
+        if not self._tell:
+            return
         request.answer(zeros(self._agent.act_space), 'end')
         with self._changed:
             self._told.add(request.envid)

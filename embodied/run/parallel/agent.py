@@ -117,7 +117,8 @@ class Run:
             self._saver.rescue(self._learner.updates)
             raise
         self._drain()
-        self._actor.close()
+        # Those here end with the run; those elsewhere may be needed by the run that goes on.
+        self._actor.close(tell=self._args.remote_envs and not self._stop.requested)
         self._log()
         self._saver.finish()
 

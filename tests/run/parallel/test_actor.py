@@ -94,7 +94,7 @@ def make(request):
     yield make
     for each in made:
         each._owners.clear()  # nobody is left to be told
-        each.close()
+        each.close(tell=False)
 
 
 def play(envs, steps):
@@ -213,11 +213,11 @@ def test_what_does_not_fit_is_refused(make, change, text):
 
 
 def test_at_the_end_all_are_told(make):
-    found = make(envs=2, actor_batch=2, remote_envs=True)
+    found = make(envs=2, actor_batch=2)
     envs = [Env(found, 0), Env(found, 1)]
     play(envs, 2)
     waiting = envs[0].ask()
-    closing = threading.Thread(target=found.close)
+    closing = threading.Thread(target=found.close, args=(True,))
     closing.start()
     assert envs[0].take(waiting) in ('end', 'go')
     while envs[1].take(envs[1].ask()) != 'end':
@@ -234,9 +234,21 @@ def test_nobody_acts_beyond_the_last_step(make):
     envs = [Env(found, 0), Env(found, 1)]
     play(envs, 3)
     replies = [env.ask() for env in envs]
-    found.close()
+    found._owners.clear()  # nobody else is waited for
+    found.close(tell=True)
     assert [env.take(reply) for env, reply in zip(envs, replies, strict=True)] == ['end'] * 2
     assert int(found._step) == 6
+
+
+def test_environments_are_not_told_of_a_pause(make):
+    found = make(envs=1, steps=2)
+    env = Env(found, 0)
+    play([env], 2)
+    waiting = env.ask()
+    found.close(tell=False)
+    later = env.ask()
+    assert not waiting._came.is_set()
+    assert not later._came.is_set()
 
 
 class Broken(DoubleAgent):
