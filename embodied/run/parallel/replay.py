@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -47,8 +48,8 @@ def parallel_replay(
         server.executed.journal = rpc.Journal(common.folder(args, 'replay') / 'requests')
         cp = service.resume()
         server.bind('drain', service.drain)
-        for name in ('add_batch', 'update'):
-            server.bind(name, getattr(service, name), once=True)
+        server.defer('add_batch', service.add_batch, once=True)
+        server.bind('update', service.update, once=True)
         for mode in ('train', 'report', 'eval'):
             server.bind(f'sample_batch_{mode}', getattr(service, f'sample_{mode}'))
         # Connected anew by itself: the logger may come later, or be started anew.
@@ -97,6 +98,9 @@ class Service:
             'eval': iter(stream(self.eval, 'eval')),
         }
         self._insert = start.inserter(self.train)
+        self._inserts: queue.SimpleQueue = queue.SimpleQueue()
+        thread = threading.Thread(target=self._insert_in_turn, name='inserts', daemon=True)
+        thread.start()
 
     def resume(self) -> checkpoint.Checkpoint:
         """Load what an earlier server saved; return the checkpoint that goes on from there."""
@@ -111,21 +115,24 @@ class Service:
                 replay.load()  # files that were put into its folder
         return cp
 
-    def add_batch(self, data: dict) -> dict:
-        """Insert n transitions; those of training wait for the limiter."""
+    def add_batch(self, reply: Callable, data: dict) -> None:
+        """Insert n transitions: those of evaluation now, the others when the limiter allows.
+
+        Replies once all are in.
+        """
         envids, is_eval = _arrays('add_batch', data, envid='iu', is_eval='b')
         data = {k: v for k, v in data.items() if k not in ('envid', 'is_eval')}
         sizes = {k: np.shape(v)[:1] for k, v in data.items()} | {'is_eval': is_eval.shape}
         wrong = [k for k, size in sizes.items() if size != envids.shape]
         if wrong or envids.ndim != 1:
             raise UserError(f'add_batch with envid {envids.shape} has other sizes of {wrong}.')
-        for chosen, insert in ((is_eval, self._insert_eval), (~is_eval, self._insert_train)):
-            if chosen.any():
-                whole = chosen.all()
-                part = data if whole else {k: v[chosen] for k, v in data.items()}
-                insert(part, envids[chosen].tolist())
         self.traffic = True
-        return {}
+        if is_eval.any():
+            self.eval.add_batch(*_rows(data, envids, is_eval))
+        if is_eval.all():
+            reply({})
+        else:
+            self._inserts.put((reply, *_rows(data, envids, ~is_eval)))
 
     def sample_train(self) -> dict:
         """A batch to train on, once the limiter allows its sequences."""
@@ -162,6 +169,18 @@ class Service:
         """End all waiting: what waits to be inserted is, what waits for a sample fails."""
         self._drained = math.inf
         self._closing.set()
+        self._inserts.put(None)
+
+    def _insert_in_turn(self) -> None:
+        """Insert what the limiter allows, in the order of arrival. Runs in its own thread."""
+        while (job := self._inserts.get()) is not None:
+            reply, transitions, workers = job
+            try:
+                self._insert_train(transitions, workers)
+            except Exception as error:
+                reply.error(error)
+            else:
+                reply({})
 
     def _insert_train(self, transitions: dict, workers: list) -> None:
         with self.waits['insert']:
@@ -171,9 +190,6 @@ class Service:
         for _ in workers:
             self.limiter.insert()
 
-    def _insert_eval(self, transitions: dict, workers: list) -> None:
-        self.eval.add_batch(transitions, workers)
-
     def _await_items(self, replay: Any) -> None:
         self._await(lambda timeout: len(replay) > 0 or (self._closing.wait(timeout) and False))
 
@@ -181,6 +197,12 @@ class Service:
         while not wait(WAIT):
             if self._closing.is_set():
                 raise rpc.Unanswered
+
+
+def _rows(data: dict, envids: np.ndarray, chosen: np.ndarray) -> tuple[dict, list]:
+    """Return the chosen transitions and their envs."""
+    part = data if chosen.all() else {k: v[chosen] for k, v in data.items()}
+    return part, envids[chosen].tolist()
 
 
 def _arrays(method: str, data: dict, **kinds: str) -> list[np.ndarray]:

@@ -37,6 +37,36 @@ def make(tmp_path):
         service.close()
 
 
+class Reply:
+    """Waits for the answer to one add_batch, and raises what it is told."""
+
+    def __init__(self):
+        self._came, self._error = threading.Event(), None
+
+    def __call__(self, value):
+        assert value == {}
+        self._came.set()
+
+    def error(self, error):
+        self._error = error
+        self._came.set()
+
+    def wait(self):
+        assert self._came.wait(LIMIT)
+        if self._error:
+            raise self._error
+
+    @property
+    def done(self):
+        return self._came.is_set()
+
+
+def add(service, data):
+    reply = Reply()
+    service.add_batch(reply, data)
+    reply.wait()
+
+
 def transitions(envids, is_eval=None, step=0):
     """One step of each env."""
     n = len(envids)
@@ -55,7 +85,7 @@ def transitions(envids, is_eval=None, step=0):
 def test_rows_of_training_and_evaluation_go_to_their_replays(make):
     service = make()
     for step in range(12):
-        service.add_batch(transitions([0, 1, 3], [False, False, True], step))
+        add(service, transitions([0, 1, 3], [False, False, True], step))
     assert len(service.train) == 2 * 8  # 12 steps hold 8 sequences of 5
     assert len(service.eval) == 10
     batch = service.sample_train()
@@ -77,11 +107,11 @@ def test_rows_of_training_and_evaluation_go_to_their_replays(make):
 )
 def test_what_is_not_right_is_refused_and_changes_nothing(make, change, text):
     service = make()
-    service.add_batch(transitions([0, 1]))
+    add(service, transitions([0, 1]))
     with pytest.raises(UserError, match=text):
-        service.add_batch({**transitions([0, 1], step=1), **change})
+        add(service, {**transitions([0, 1], step=1), **change})
     for step in range(1, 5):
-        service.add_batch(transitions([0, 1], step=step))
+        add(service, transitions([0, 1], step=step))
     assert service.sample_train()['step'].tolist() == [[0, 1, 2, 3, 4]] * 2
     with pytest.raises(UserError, match="'stepid' of kind u, not float32"):
         service.update({'stepid': np.zeros((2, 5, 20), np.float32)})
@@ -114,7 +144,7 @@ def test_inserts_wait_for_the_limiter_until_a_run_ends(make):
 
     def insert():
         for step in range(400):
-            service.add_batch(transitions([0], step=step))
+            add(service, transitions([0], step=step))
         done.set()
 
     thread = threading.Thread(target=insert)
@@ -127,6 +157,51 @@ def test_inserts_wait_for_the_limiter_until_a_run_ends(make):
     assert done.wait(LIMIT)
     thread.join()
     assert service.limiter.size == 400 > before
+
+
+def test_evaluation_does_not_wait_for_the_limiter(make):
+    service = make(train_ratio=0.5)
+    for step in range(200):
+        reply = Reply()
+        service.add_batch(reply, transitions([0], step=step))
+    mixed, alone = Reply(), Reply()
+    service.add_batch(mixed, transitions([0, 3], [False, True], 200))
+    service.add_batch(alone, transitions([3], [True], 201))
+    assert alone.done
+    assert not mixed.done
+    for step in range(202, 205):
+        add(service, transitions([3], [True], step))
+    assert service.sample_eval()['step'].min() >= 200
+    service.drain()
+    mixed.wait()
+
+
+@pytest.mark.parametrize('ratio', [1.0, 32.0])
+def test_the_ratio_is_exact_from_the_first_sample_on(make, ratio):
+    """Within 5 % of train_ratio: replayed steps by env steps, those of evaluation apart."""
+    service, total = make(train_ratio=ratio), 6000 if ratio < 10 else 1500
+    first = []
+
+    def insert():
+        for step in range(total):
+            add(service, transitions([0, 1, 3], [False, False, True], step))
+
+    def sample():
+        while True:
+            try:
+                service.sample_train()
+            except rpc.Unanswered:
+                return
+            first.append(service.limiter.size)
+
+    threads = [threading.Thread(target=x) for x in (insert, sample)]
+    for thread in threads:
+        thread.start()
+    threads[0].join(LIMIT)
+    service.close()
+    threads[1].join(LIMIT)
+    replayed = 2 * 4 * len(first)  # batch_size, batch_length
+    assert replayed / (2 * total - first[0]) == pytest.approx(ratio, rel=0.05)
 
 
 def test_waits_that_go_on_count():
@@ -153,7 +228,7 @@ def test_waits_that_go_on_count():
 def test_a_plain_client_of_portal_uses_all_five_endpoints(make):
     service = make()
     served = rpc.Server(rpc.fill('localhost:{auto}'), 'replay')
-    served.bind('add_batch', service.add_batch, once=True)
+    served.defer('add_batch', service.add_batch, once=True)
     served.bind('update', service.update, once=True)
     for mode in ('train', 'report', 'eval'):
         served.bind(f'sample_batch_{mode}', getattr(service, f'sample_{mode}'))
