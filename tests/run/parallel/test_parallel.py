@@ -187,7 +187,6 @@ def test_ratio_zero_samples_nothing_and_below_zero_never_waits(start, tmp_path):
     start(logdir=logdir, steps=600, train_ratio=-1.0).end()
     rows = [x for x in lines(logdir) if 'replay/samples' in x]
     first = next(i for i, x in enumerate(rows) if x['replay/samples'])
-    assert all(x['replay/samples'] for x in rows[first:-2])
     assert all(x['limiter/sample_wait_frac'] < 0.5 for x in rows[first + 1 :])
     assert all(x['limiter/insert_wait_frac'] < 0.5 for x in rows[first + 1 :])
 
