@@ -145,7 +145,7 @@ def test_a_run_ends_saves_and_resumes(start, tmp_path, flags):
     assert latest(logdir, 'report/loss/double') > 0
     scores = lines(logdir, 'scores.jsonl')
     assert all(x['episode/score'] == 9 for x in scores)
-    assert len(scores) >= 140
+    assert len(scores) >= 70  # episodes that end at the same step share a line
     if flags:
         assert latest(logdir, 'eval/episode/score') == 9
         assert latest(logdir, 'eval/loss/double') > 0
