@@ -132,18 +132,25 @@ def loop(
             play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
         logger.progress(args.steps, left=end - time.monotonic(), **learner.progress())
         if learner.ready and not over() and report_due():
-            with timer.section('report'), logger.busy('Reporting'):
-                logger.add(learner.report(), prefix='report')
-            if evaluate:
-                wait = logger.busy('Evaluating')
-                with timer.section('eval'), rescue(saver, learner, lambda: True), wait:
-                    evaluate(stop)
+            report(learner, logger, saver, evaluate, stop)
         if log_due():
             logged = log()
         saver(learner.updates)
     if logged != step:
         log()
     saver.finish()
+
+
+def report(
+    learner: Learner, logger: logging.Logger, saver: Saver, evaluate: Any, stop: signals.Stop
+) -> None:
+    """Add the metrics of a report, and of an evaluation if there is one."""
+    with timer.section('report'), logger.busy('Reporting'):
+        logger.add(learner.report(), prefix='report')
+    if evaluate:
+        wait = logger.busy('Evaluating')
+        with timer.section('eval'), rescue(saver, learner, lambda: True), wait:
+            evaluate(stop)
 
 
 @contextlib.contextmanager
