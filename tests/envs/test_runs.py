@@ -34,6 +34,8 @@ def test_a_factory_of_dm_control_plays():
     'flags',
     [
         'crafter debug --env.crafter.size 48 96 --env.crafter.logs True',
+        'crafter debug --env.crafter.size 48 48',
+        'crafter debug --env.crafter.size 64 96',
         'debug --task gym_Pendulum-v1',
         'debug --task dm_dm_control.suite.cartpole:balance',
     ],
