@@ -12,7 +12,8 @@ from dreamerv3 import config as configs
 
 ROOT = pathlib.Path(__file__).parents[2]
 FLAGS = (
-    '--configs debug --random_agent True --run.steps 200 --run.envs 2 --run.eval_envs 0 '
+    # However unevenly the two play, one of their episodes of 100 steps ends.
+    '--configs debug --random_agent True --run.steps 250 --run.envs 2 --run.eval_envs 0 '
     '--run.train_ratio 4 --logger.outputs jsonl'
 )
 

@@ -8,6 +8,7 @@ states of all envs stay in one table, which the agent keeps where it computes, i
 
 import collections
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +31,8 @@ class Actor:
 
     step: counter of the training env steps. Transitions go to the replay and to the logger
     before the action that follows them goes to the env. An env whose episode the actor has
-    not seen begin is asked for a reset.
+    not seen begin is asked for a reset, and so is one that meant another actor: that one may
+    have handed on what now comes again.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Actor:
     ):  # fmt: skip
         self.failure: BaseException | None = None
         self.rate = Rate()  # of observations acted on
+        self._ident = os.urandom(16)
         self._agent, self._step, self._args = agent, step, args
         self._replay, self._logger = Outbox(replay), Outbox(log)
         self._envs = args.envs + args.eval_envs
@@ -61,10 +64,15 @@ class Actor:
         for thread in self._threads:
             thread.start()
 
-    def act(self, reply: Any, message: dict) -> None:
-        """The endpoint: {envid, is_eval, obs} of one env. Replies [act, word].
+    def ident(self) -> bytes:
+        """The endpoint of that name: which actor this is."""
+        return self._ident
 
-        The word is go; reset (act is of no meaning then); or end, when the run is over.
+    def act(self, reply: Any, message: dict) -> None:
+        """The endpoint: {actor, envid, is_eval, obs} of one env. Replies [act, word].
+
+        `actor` is the `ident` that the env was told. The word is go; reset (act is of no
+        meaning then, and `ident` is to be asked again); or end, when the run is over.
         """
         request = Request(reply, message, self._args, self._agent.obs_space)
         with self._changed:
@@ -138,6 +146,9 @@ class Actor:
 
     def _knows(self, request: 'Request') -> bool:
         """Whether the episode of the request is known, or begins; else asks for a reset."""
+        if request.actor != self._ident:
+            request.answer(zeros(self._agent.act_space), 'reset')
+            return False
         if request.obs['is_first'] and self._owners.get(request.envid) != request.client:
             former = self._former.setdefault(request.envid, set())
             if request.client in former:  # two take turns; one that is gone does not come back
@@ -185,7 +196,7 @@ class Request:
 
     def __init__(self, reply: Any, message: dict, args: Any, obs_space: dict):
         self.time = time.monotonic()
-        self.client = reply.client
+        self.client, self.actor = reply.client, message['actor']
         self.envid, envs = int(message['envid']), args.envs + args.eval_envs
         if not 0 <= self.envid < envs:
             raise UserError(

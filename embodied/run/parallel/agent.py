@@ -88,6 +88,7 @@ class Run:
             agent, step, self._clients['actor_replay'], self._clients['actor_logger'], args
         )
         self._server = rpc.Server(args.actor_addr, 'actor', args.bind)
+        self._server.bind('ident', self._actor.ident)
         self._server.defer('act', self._actor.act, once=True)
         replay = self._clients['learner_replay']
         self._learner = Learner(agent, replay, self._tick, args)

@@ -1,7 +1,7 @@
 """The environments of a parallel run: one process each, clients of the actor.
 
-An environment keeps at most one observation under way. Where the actor does not know its
-episode (it was started anew), it asks for a reset, so that nothing is stored twice.
+An environment keeps at most one observation under way, and says which actor it is for. One
+that was started anew asks for a reset instead, so that nothing is stored twice.
 """
 
 import contextlib
@@ -72,11 +72,14 @@ def parallel_env(
         watch = _Watch(envid, args.env_timeout)
         act = {k: np.zeros(space.shape, space.dtype) for k, space in env.act_space.items()}
         act['reset'] = np.ones((), bool)
-        word = 'go'
+        actor, word = client.call('ident'), 'go'
         while word != 'end':
             with watch:
                 obs = env.step(act)
-            act, word = _ask(client, {'envid': envid, 'is_eval': is_eval, 'obs': obs})
+            about = {'actor': actor.result(), 'envid': envid, 'is_eval': is_eval}
+            act, word = _ask(client, {**about, 'obs': obs})
+            if word == 'reset':
+                actor = client.call('ident')
             act['reset'] = np.asarray(word == 'reset' or bool(obs['is_last']))
 
 

@@ -60,13 +60,18 @@ class Env:
 
     def __init__(self, actor, envid, is_eval=False, client=b'first', length=5):
         self.actor, self.envid, self.client = actor, envid, client
+        self.ident = actor.ident()
         self.is_eval, self.env = is_eval, CounterEnv(envid, length=length)
         self.act = {'action': np.int32(0), 'reset': np.bool_(True)}
 
     def ask(self):
         self.obs = self.env.step(self.act)
+        return self.ask_again()
+
+    def ask_again(self):
         reply = Reply(self.client)
-        self.actor.act(reply, {'envid': self.envid, 'is_eval': self.is_eval, 'obs': self.obs})
+        about = {'actor': self.ident, 'envid': self.envid, 'is_eval': self.is_eval}
+        self.actor.act(reply, {**about, 'obs': self.obs})
         return reply
 
     def take(self, reply):
@@ -156,13 +161,27 @@ def test_an_episode_that_is_not_known_is_reset(make):
     found = make(envs=1)
     env = Env(found, 0)
     play([env], 3)
-    env.client = b'second'  # as if the actor were another one
+    env.client = b'second'
     assert env.take(env.ask()) == 'reset'
     assert env.act['reset']
     play([env], 2)
     steps = [(int(x['episode']), int(x['step'])) for x in inserted(found)[0]]
     assert steps == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     assert int(found._step) == 5
+
+
+@pytest.mark.parametrize('steps', [1, 3])
+def test_what_another_actor_may_have_handed_on_is_not_taken_again(make, steps):
+    """Not even the first step of an episode, which every actor could go on from."""
+    env = Env(make(envs=1), 0)
+    play([env], steps - 1)
+    env.take(env.ask())
+    env.actor = make(envs=1)
+    assert env.take(env.ask_again()) == 'reset'
+    env.ident = env.actor.ident()
+    play([env], 2)
+    assert [int(x['step']) for x in inserted(env.actor)[0]] == [0, 1]
+    assert int(env.actor._step) == 2
 
 
 def test_two_processes_may_not_take_turns_in_one_environment(make):
@@ -208,7 +227,8 @@ def test_what_does_not_fit_is_refused(make, change, text):
     if 'dtype' in change:
         change = {'obs': {**obs, 'step': change['dtype'](0)}}
     with pytest.raises(UserError, match=text):
-        found.act(Reply(b''), {'envid': 0, 'is_eval': False, 'obs': obs, **change})
+        about = {'actor': env.ident, 'envid': 0, 'is_eval': False}
+        found.act(Reply(b''), {**about, 'obs': obs, **change})
     play([Env(found, 0)], 1)  # and it goes on
 
 
