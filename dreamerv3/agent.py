@@ -23,6 +23,7 @@ from embodied.jax.heads import Head
 from embodied.jax.normalize import Normalizer
 from embodied.jax.optimizer import Optimizer, global_norm
 from embodied.jax.runtime import Runtime
+from embodied.jax.setup import compute_dtype
 from embodied.jax.slowmodel import SlowModel
 
 from . import inference, latents, losses, openloop, reference
@@ -357,6 +358,8 @@ class Agent(Runtime):
     from_reference = staticmethod(reference.convert)
 
     def __init__(self, obs_space, act_space, config):
+        dtype = compute_dtype(config.jax.compute_dtype)
+        config = config.update({'jax.compute_dtype': dtype})
         dreamer = Dreamer(obs_space, act_space, config)
         super().__init__(dreamer, config)
 

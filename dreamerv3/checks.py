@@ -37,7 +37,7 @@ CHOICES = {
     },
     'env.atari.aggregate': ('max', 'mean'),
     'env.procgen.resize': ('pillow', 'opencv'),
-    'jax.compute_dtype': ('bfloat16', 'float32', 'float16'),
+    'jax.compute_dtype': ('auto', 'bfloat16', 'float32', 'float16'),
     'replay.storage': ('ram', 'disk'),
     'agent.dyn.typ': ('rssm',),
     'agent.enc.typ': ('simple',),

@@ -53,9 +53,10 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     if config.random_agent:
         return embodied.RandomAgent(obs_space, act_space, seed=config.seed)
     checks.check_image_sizes(obs_space, config)
-    from embodied.jax.setup import setup
+    from embodied.jax.setup import compute_dtype, setup
 
     setup(config.jax)
+    config = config.update({'jax.compute_dtype': compute_dtype(config.jax.compute_dtype)})
     from dreamerv3.agent import Agent
 
     if config.script != 'eval_only':
@@ -107,10 +108,22 @@ def make_replay(
         name=folder,
         seed=config.seed,
         storage=settings.storage,
-        convert=functools.partial(
-            reference.convert_chunk, compute_dtype=config.jax.compute_dtype
-        ),
+        convert=functools.partial(_convert, config),
     )
+
+
+def _convert(config: elements.Config, arrays: dict) -> dict:
+    """Latents of a file as the agent stores them.
+
+    A process that is not the agent's does not know what jax.compute_dtype auto is, and leaves
+    deter as it was.
+    """
+    dtype = config.jax.compute_dtype
+    if config.script in ('train', 'train_eval') and not config.random_agent:
+        from embodied.jax.setup import compute_dtype
+
+        dtype = compute_dtype(dtype)
+    return reference.convert_chunk(arrays, dtype)
 
 
 def make_stream(

@@ -119,14 +119,14 @@ def convert_chunk(
 
     One-hot dyn/stoch (…, stoch, classes) of float32 becomes indices; dyn/deter becomes the
     compute dtype, bfloat16 as its 16-bit pattern. Other arrays, and latents that are in that
-    form, are returned as they are.
+    form, are returned as they are, and so is dyn/deter with auto.
     """
     arrays = dict(arrays)
     stoch, deter = arrays.get('dyn/stoch'), arrays.get('dyn/deter')
     if stoch is not None and stoch.dtype.kind == 'f':
         index = np.uint8 if stoch.shape[-1] <= 256 else np.int32
         arrays['dyn/stoch'] = stoch.argmax(-1).astype(index)
-    if deter is not None:
+    if deter is not None and compute_dtype != 'auto':
         import ml_dtypes  # comes with JAX, which interpreters of environments lack
 
         wanted = np.dtype(getattr(ml_dtypes, compute_dtype, None) or compute_dtype)

@@ -103,9 +103,10 @@ class RSSM(eqx.Module):
         )  # fmt: skip
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
         keys = jax.random.split(key, tokens.shape[1])
+        cell = Cell(self)
 
         def step(state, xs):
-            state, logit = self._observe(state, *xs)
+            state, logit = self._observe(cell, state, *xs)
             return state, {**state, 'logit': logit}
 
         state, states = jax.lax.scan(step, state, (*inputs, keys))
@@ -117,18 +118,19 @@ class RSSM(eqx.Module):
     ) -> State:  # fmt: skip
         """Posterior state of one step, for acting."""
         share, action = self._token_share(token), self._action_share(action, is_first)
-        return self._observe(state, share, action, is_first, key)[0]
+        return self._observe(Cell(self), state, share, action, is_first, key)[0]
 
     def imagine(
         self, state: State, policy: Callable[[State, PRNGKeyArray], dict[str, Array]],
         length: int, key: PRNGKeyArray,
     ) -> tuple[State, dict[str, Array]]:  # fmt: skip
         """Prior states (B, length, …) under the policy, and the actions that led to them."""
+        cell = Cell(self)
 
         def step(state, key):
             act_key, key = jax.random.split(key)
             action = policy(state, act_key)
-            state = self._imagine(state, self._action_share(action), key)
+            state = self._imagine(cell, state, self._action_share(action), key)
             return state, (state, action)
 
         _, out = jax.lax.scan(step, state, jax.random.split(key, length))
@@ -136,10 +138,10 @@ class RSSM(eqx.Module):
 
     def replay(self, state: State, action: Mapping[str, Array], key: PRNGKeyArray) -> State:
         """Prior states (B, T, …) under recorded actions (B, T, …)."""
-        shares = self._action_share(action).swapaxes(0, 1)
+        shares, cell = self._action_share(action).swapaxes(0, 1), Cell(self)
 
         def step(state, xs):
-            state = self._imagine(state, *xs)
+            state = self._imagine(cell, state, *xs)
             return state, state
 
         keys = jax.random.split(key, len(shares))
@@ -172,13 +174,10 @@ class RSSM(eqx.Module):
             x = layer(x)
         return self.priorlogit(x)
 
-    def _observe(self, state, token_share, action, is_first, key):
+    def _observe(self, cell, state, token_share, action, is_first, key):
         state = jax.tree.map(lambda x: _where(is_first, 0, x), state)
-        deter = self._core(state, action)
-        x = token_share
-        if not self.absolute:
-            x = x + self._first_obs().partial(deter, 0)
-        x = self._first_obs().finish(x)
+        deter = cell(state, action)
+        x = self._first_obs().finish(cell.posterior(deter, token_share))
         if self.obs:
             x = self.obs[0].finish(x)
             for layer in self.obs[1:]:
@@ -187,27 +186,10 @@ class RSSM(eqx.Module):
         stoch = self._dist(x).sample(key).astype(self.dtype)
         return {'deter': deter, 'stoch': stoch}, x
 
-    def _imagine(self, state, action, key):
-        deter = self._core(state, action)
+    def _imagine(self, cell, state, action, key):
+        deter = cell(state, action)
         stoch = self._dist(self.prior_logit(deter)).sample(key).astype(self.dtype)
         return {'deter': deter, 'stoch': stoch}
-
-    def _core(self, state: State, action_share: Array) -> Array:
-        """Next deter from the state and the action's share of the first hidden layer."""
-        deter, first, group = state['deter'], self.dynhid[0], self.sizes[0] // self.blocks
-        stoch = state['stoch'].reshape(*deter.shape[:-1], -1)
-        # Each group sees its own part of deter and all of what the inputs have in common.
-        groups = deter.reshape(*deter.shape[:-1], self.blocks, group)
-        common = jnp.concatenate([self.dynin[0](deter), self.dynin[1](stoch)], -1)
-        x = first.linear.partial(groups, 0) + first.linear.shared(common, group)
-        x = first.finish(first.linear.finish(x + action_share))
-        for layer in self.dynhid[1:]:
-            x = layer(x)
-        gates = self.dyngru(x).reshape(*x.shape[:-1], self.blocks, 3, -1)
-        reset, cand, update = (gates[..., i, :].reshape(deter.shape) for i in range(3))
-        cand = jnp.tanh(jax.nn.sigmoid(reset) * cand)
-        update = jax.nn.sigmoid(update - 1)
-        return update * cand + (1 - update) * deter
 
     def _action_share(self, action: Mapping[str, Array], is_first: Array | None = None):
         x = concat.concat(self.act_space, action, self.dtype)
@@ -215,18 +197,65 @@ class RSSM(eqx.Module):
         if is_first is not None:
             x = _where(is_first, 0, x)
         x = self.dynin[2](x)
-        start = self.sizes[0] // self.blocks + 2 * x.shape[-1]
-        return self.dynhid[0].linear.shared(x, start)
+        hidden = x.shape[-1]
+        start = self.sizes[0] // self.blocks + 2 * hidden
+        return x @ self.dynhid[0].linear.shared(start, hidden).astype(x.dtype)
 
     def _first_obs(self) -> Linear:
         return self.obs[0].linear if self.obs else self.obslogit
 
     def _token_share(self, tokens: Array) -> Array:
         start = 0 if self.absolute else self.sizes[0]
-        return self._first_obs().partial(tokens.astype(self.dtype), start)
+        layer = self._first_obs().rows(start, tokens.shape[-1])
+        return layer.product(tokens.astype(self.dtype))
 
     def _dist(self, logit: Array) -> OneHot:
         return OneHot(logit, self.unimix, event=1)
+
+
+class Cell(eqx.Module):
+    """What a scan over time needs of the dynamics' parameters, cut beforehand.
+
+    Cut inside of a scan, the gradient of each piece would be padded to the whole kernel at
+    every step.
+    """
+
+    inputs: tuple[Layer, Layer]
+    first: Layer
+    groups: BlockLinear
+    common: Array
+    rest: tuple[Layer, ...]
+    gates: tuple[BlockLinear, ...]
+    obs: Linear | None
+
+    def __init__(self, dyn: RSSM):
+        deter, first = dyn.sizes[0], dyn.dynhid[0].linear
+        group = deter // dyn.blocks
+        self.inputs, self.first, self.rest = dyn.dynin[:2], dyn.dynhid[0], dyn.dynhid[1:]
+        # Each group sees its own part of deter and all of what the inputs have in common.
+        self.groups = first.rows(0, group)
+        hidden = sum(x.linear.bias.shape[0] for x in self.inputs)
+        self.common = first.shared(group, hidden)
+        self.gates = dyn.dyngru.columns(3)
+        self.obs = None if dyn.absolute else dyn._first_obs().rows(0, deter)
+
+    def __call__(self, state: State, action_share: Array) -> Array:
+        """Next deter from the state and the action's share of the first hidden layer."""
+        deter = state['deter']
+        stoch = state['stoch'].reshape(*deter.shape[:-1], -1)
+        common = jnp.concatenate([self.inputs[0](deter), self.inputs[1](stoch)], -1)
+        x = self.groups.product(deter) + common @ self.common.astype(deter.dtype)
+        x = self.first.finish(self.first.linear.finish(x + action_share))
+        for layer in self.rest:
+            x = layer(x)
+        reset, cand, update = (layer(x) for layer in self.gates)
+        cand = jnp.tanh(jax.nn.sigmoid(reset) * cand)
+        update = jax.nn.sigmoid(update - 1)
+        return update * cand + (1 - update) * deter
+
+    def posterior(self, deter: Array, token_share: Array) -> Array:
+        """The product of the first posterior layer."""
+        return token_share if self.obs is None else token_share + self.obs.product(deter)
 
 
 def features(state: Mapping[str, Array]) -> Float[Array, '*batch feat']:

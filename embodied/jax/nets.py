@@ -113,15 +113,19 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(flat, f32)
 
     def __call__(self, x: Float[Array, '*batch inp']) -> Array:
-        return self.finish(x @ self.kernel.astype(x.dtype))
+        return self.finish(self.product(x))
 
-    def partial(self, x: Array, start: int) -> Array:
-        """Share of the inputs start, start+1, … in the product, without bias.
+    def rows(self, start: int, size: int) -> 'Linear':
+        """The inputs start, start+1, … alone.
 
-        Shares of all slices plus `finish` equal the call on their concatenation. So what is
+        Products of all pieces plus `finish` equal the call on their concatenation. So what is
         known before a scan over time is computed outside of it, in one large product.
         """
-        return x @ self.kernel[start : start + x.shape[-1]].astype(x.dtype)
+        return eqx.tree_at(lambda x: x.kernel, self, self.kernel[start : start + size])
+
+    def product(self, x: Float[Array, '*batch inp']) -> Float[Array, '*batch out']:
+        """x·W, without bias."""
+        return x @ self.kernel.astype(x.dtype)
 
     def finish(self, product: Array) -> Array:
         """Add the bias to a product and give it its shape."""
@@ -144,26 +148,43 @@ class BlockLinear(eqx.Module):
         self.kernel = init_kernel(key, (blocks, inp // blocks, units // blocks), winit, 1.0)
         self.bias = jnp.zeros(units, f32)
 
-    def __call__(self, x: Array) -> Array:
-        return self.grouped(x.reshape(*x.shape[:-1], self.kernel.shape[0], -1))
+    def __call__(self, x: Float[Array, '*batch inp']) -> Float[Array, '*batch units']:
+        return self.finish(self.product(x))
 
-    def grouped(self, x: Float[Array, '*batch blocks inp']) -> Float[Array, '*batch units']:
-        """The same for an input that is already split into its groups."""
-        return self.finish(self.partial(x, 0))
+    def rows(self, start: int, size: int) -> 'BlockLinear':
+        """The inputs start, start+1, … of each group alone."""
+        return eqx.tree_at(lambda x: x.kernel, self, self.kernel[:, start : start + size])
 
-    def partial(self, x: Float[Array, '*batch blocks part'], start: int) -> Array:
-        """Share (*batch, units) of the inputs start, start+1, … of each group, without bias."""
-        kernel = self.kernel[:, start : start + x.shape[-1]].astype(x.dtype)
-        y = jnp.einsum('...gi,gio->...go', x, kernel)
-        return y.reshape(*y.shape[:-2], -1)
+    def shared(self, start: int, size: int) -> Float[Array, 'size units']:
+        """The kernel of such inputs for one that all groups have in common."""
+        kernel = self.rows(start, size).kernel
+        return jnp.moveaxis(kernel, 0, 1).reshape(size, -1)
 
-    def shared(self, x: Float[Array, '*batch part'], start: int) -> Array:
-        """The same for an input that all groups have in common: one dense product."""
-        kernel = self.kernel[:, start : start + x.shape[-1]].astype(x.dtype)
-        return x @ jnp.moveaxis(kernel, 0, 1).reshape(x.shape[-1], -1)
+    def columns(self, parts: int) -> tuple['BlockLinear', ...]:
+        """Layers that give the output in parts; each has a share of every group.
+
+        As products of their own: to slice one large result costs more on a CPU than it saves.
+        """
+        blocks, inp, _ = self.kernel.shape
+        kernel = self.kernel.reshape(blocks, inp, parts, -1)
+        bias = self.bias.reshape(blocks, parts, -1)
+        return tuple(
+            eqx.tree_at(
+                lambda x: (x.kernel, x.bias), self, (kernel[:, :, i], bias[:, i].reshape(-1))
+            )
+            for i in range(parts)
+        )
+
+    def product(self, x: Float[Array, '*batch inp']) -> Float[Array, '*batch units']:
+        """The same without bias."""
+        kernel = self.kernel.astype(x.dtype)
+        groups = x.reshape(-1, *kernel.shape[:2]).swapaxes(0, 1)
+        # In this order of operands and axes: what einsum makes of it is slow on CPUs.
+        y = jax.lax.dot_general(groups, kernel, (((2,), (1,)), ((0,), (0,))))
+        return y.swapaxes(0, 1).reshape(*x.shape[:-1], -1)
 
     def finish(self, product: Float[Array, '*batch units']) -> Float[Array, '*batch units']:
-        """Add the bias to the sum of all shares."""
+        """Add the bias to the sum of all products."""
         return product + along(self.bias, product)
 
 

@@ -18,11 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from embodied.core import signals
 from embodied.core.base import Agent, Stream
 from embodied.core.errors import UserError
 
-from . import names, sharding
+from . import compiler, names, sharding
 from .feed import DeviceFeed
 from .setup import pick
 
@@ -298,12 +297,9 @@ class Runtime(Agent):
         return self._compile(jitted, self.view, table, ids, obs, self._seeds(0, 'policy'))
 
     def _compile(self, jitted: Any, *args: Any) -> Any:
-        """Compile ahead of time; `jax.debug` trades fast steps for a fast start."""
         if not self.config.jax.jit:
             return jitted
-        fast = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
-        with signals.compiling():
-            return jitted.lower(*args).compile(fast if self.config.jax.debug else None)
+        return compiler.compiled(jitted, *args, fast_start=self.config.jax.debug)
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
         """What the key of one call is made of: seed, purpose, number of the call."""

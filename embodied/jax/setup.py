@@ -53,6 +53,17 @@ def devices(platform: str = 'auto') -> list[jax.Device]:
         ) from error
 
 
+def compute_dtype(name: str) -> str:
+    """The dtype of activations that jax.compute_dtype means here.
+
+    auto is bfloat16 on accelerators. On CPUs it is float32, which is faster there (measured on
+    one without instructions for bfloat16, see docs/results.md), and exact besides.
+    """
+    if name != 'auto':
+        return name
+    return 'float32' if devices()[0].platform == 'cpu' else 'bfloat16'
+
+
 def pick(indices, flag: str) -> list[jax.Device]:
     """Devices by index. Raises UserError for one that does not exist."""
     found = devices()

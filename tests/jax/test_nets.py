@@ -51,13 +51,12 @@ def test_block_linear_is_a_linear_of_the_block_diagonal():
     dense[:3, :2], dense[3:, 2:] = block.kernel
     x = jax.random.normal(KEY, (5, 6))
     np.testing.assert_allclose(block(x), np.asarray(x) @ dense, atol=1e-6)
-    np.testing.assert_array_equal(block.grouped(x.reshape(5, 2, 3)), block(x))
 
 
 def test_shares_of_a_linear_sum_to_the_whole():
     linear = nets.Linear(KEY, 7, (2, 3))
     x = jax.random.normal(KEY, (4, 7))
-    shares = linear.partial(x[:, :3], 0) + linear.partial(x[:, 3:], 3)
+    shares = linear.rows(0, 3).product(x[:, :3]) + linear.rows(3, 4).product(x[:, 3:])
     np.testing.assert_allclose(linear.finish(shares), linear(x), atol=1e-6)
     assert linear(x).shape == (4, 2, 3)
 
@@ -133,10 +132,23 @@ def test_convolution_after_upsampling_is_exact(taps):
 
 def test_shares_of_a_block_linear_sum_to_the_whole():
     block = nets.BlockLinear(KEY, 8, 6, 2)
+    block = eqx.tree_at(lambda x: x.bias, block, jnp.arange(6.0))
     x = jax.random.normal(KEY, (5, 2, 4))
-    parts = block.partial(x[..., :1], 0) + block.partial(x[..., 1:], 1)
-    np.testing.assert_allclose(block.finish(parts), block.grouped(x), atol=1e-6)
-    common = jnp.broadcast_to(x[:, :1], x.shape)
-    np.testing.assert_allclose(
-        block.finish(block.shared(x[:, 0], 0)), block.grouped(common), atol=1e-6
+    flat = lambda x: x.reshape(5, -1)
+    whole = block(flat(x))
+    parts = block.rows(0, 1).product(flat(x[..., :1])) + block.rows(1, 3).product(
+        flat(x[..., 1:])
     )
+    np.testing.assert_allclose(block.finish(parts), whole, atol=1e-6)
+    common = jnp.broadcast_to(x[:, :1], x.shape)
+    shared = x[:, 0] @ block.shared(0, 4)
+    np.testing.assert_allclose(block.finish(shared), block(flat(common)), atol=1e-6)
+
+
+def test_columns_of_a_block_linear_are_shares_of_every_group():
+    block = nets.BlockLinear(KEY, 8, 12, 2)
+    block = eqx.tree_at(lambda x: x.bias, block, jnp.arange(12.0))
+    x = jax.random.normal(KEY, (5, 3, 8))
+    whole = block(x).reshape(5, 3, 2, 3, 2)
+    for i, part in enumerate(block.columns(3)):
+        np.testing.assert_allclose(part(x).reshape(5, 3, 2, 2), whole[..., i, :], atol=1e-6)
