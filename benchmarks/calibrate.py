@@ -6,23 +6,17 @@ copies of 64 MiB; python: million dict writes per second. Medians of repetitions
 
 import json
 import statistics
-import time
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from measure import durations
 
 
 def median(fn: Callable[[], object], repeats: int = 9) -> float:
     """Median duration of a call in seconds, after one that is not counted."""
-    fn()
-    durations = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        fn()
-        durations.append(time.perf_counter() - start)
-    return statistics.median(durations)
+    return statistics.median(durations(fn, repeats))
 
 
 def matmul(dtype: str) -> float:

@@ -82,7 +82,7 @@ def _taps(
     image: int, kernel: int, out: int, stride: int, padding: tuple[int, int],
     image_dilation: int, kernel_dilation: int,
 ) -> int:  # fmt: skip
-    """Pairs of an output and a kernel entry, along one axis, that meet an entry of the image."""
+    """Pairs of an output and a tap of the kernel, along one axis, that meet an entry."""
     place = stride * np.arange(out)[:, None] + kernel_dilation * np.arange(kernel) - padding[0]
-    met = (place >= 0) & (place <= image_dilation * (image - 1)) & (place % image_dilation == 0)
-    return int(met.sum())
+    inside = (place >= 0) & (place <= image_dilation * (image - 1))
+    return int((inside & (place % image_dilation == 0)).sum())

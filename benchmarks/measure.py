@@ -1,11 +1,32 @@
 """What several benchmarks measure with. Prints nothing by itself."""
 
 import collections
+import json
 import statistics
 import time
 from collections.abc import Callable
 
 import numpy as np
+
+
+def durations(fn: Callable[[], object], repeats: int) -> list[float]:
+    """Durations of calls in seconds, after one that is not counted."""
+    fn()
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        fn()
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def line(program: str, flags: dict, figures: dict, before: dict, after: dict) -> str:
+    """One line of JSON, as benchmarks/compare.py reads it.
+
+    flags: what was measured. before, after: `calibrate` before and after the figures.
+    """
+    content = {'program': program, 'flags': flags, 'figures': figures}
+    return json.dumps({**content, 'before': before, 'after': after})
 
 
 def median(fn: Callable[[], object], seconds: float) -> float:

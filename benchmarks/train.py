@@ -1,116 +1,124 @@
-"""Duration, memory and arithmetic of the training step, the policy and the report.
+"""Duration, memory and arithmetic of the training step and the report.
 
-    python benchmarks/train.py --kind image --size size1m --dtype float32
+    python benchmarks/train.py --kind image --size size1m --dtype float32 [--count]
 
-Prints JSON with a calibration of the machine just before and after. `rate` is the share of
-the calibrated matmul rate that the step reaches by the FLOPs that XLA counts.
+Prints one line of JSON with a calibration of the machine just before and after. With --count
+nothing runs and no parameters exist: arithmetic and memory alone, for models of any size.
+
+    build_s                 making the agent, its initialisation included
+    train_trace_s           tracing the step; train_compile_s: lowering it and compiling it
+    train_ms, train_ms_min  median and least duration of an update
+    train_gflop             of its products, loops counted as often as they run (flops.py)
+    train_gflop_xla         all its operations as XLA counts them, the body of a loop once
+    train_loops             loops that XLA compiled
+    train_temp_mib          peak of the values between inputs and outputs, by XLA's analysis
+    train_args_mib          parameters, optimizer and batch
+    rate                    train_gflop per second as a share of the calibrated rate of
+                            products of that dtype
+    max_rss_mib             peak memory of the whole process, compilation included
+
+The same with report_ is of the report, for batches of 16 x 32.
 """
 
 import argparse
-import json
+import resource
 import statistics
+import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
-import elements
+import agents
+import flops
 import jax
-import numpy as np
-from calibrate import calibrate, median
+from calibrate import calibrate
+from measure import durations, line
 
-from dreamerv3 import config as configs
-from dreamerv3.agent import Agent
-
-FLAGS = {
-    'reward': elements.Space(np.float32), 'is_first': elements.Space(bool),
-    'is_last': elements.Space(bool), 'is_terminal': elements.Space(bool),
-}  # fmt: skip
-SPACES = {
-    'vector': ({'vector': elements.Space(np.float32, 24)},
-               {'action': elements.Space(np.float32, 6, -1, 1)}),
-    'image': ({'image': elements.Space(np.uint8, (64, 64, 3))},
-              {'action': elements.Space(np.int32, (), 0, 17)}),
-}  # fmt: skip
-
-
-def make_agent(kind: str, size: str, dtype: str) -> Agent:
-    """The agent of a kind of spaces and a size block, for batches of 16 x 64."""
-    config = configs.load([size], {'jax.compute_dtype': dtype, 'jax.compilation_cache': ''})
-    extra = {k: config[k] for k in ('jax', 'seed', 'batch_size', 'batch_length',
-                                    'report_length', 'replay_context')}  # fmt: skip
-    obs, act = SPACES[kind]
-    section = elements.Config(**config.agent, **extra, replay_priority=False)
-    return Agent({**obs, **FLAGS}, act, section)
-
-
-def make_batch(agent: Agent, length: int) -> dict[str, np.ndarray]:
-    """Random observations and actions, no episode ends."""
-    rng = np.random.default_rng(0)
-    batch = agent.config.batch_size
-    data = {}
-    for key, space in agent.spaces.items():
-        shape = (batch, length + agent.config.replay_context, *space.shape)
-        if space.dtype == np.float32 and key != 'dyn/deter':
-            data[key] = rng.uniform(-1, 1, shape).astype(np.float32)
-        elif key in ('image', 'action', 'dyn/stoch'):
-            data[key] = rng.integers(0, int(space.high.max()), shape).astype(space.dtype)
-        else:
-            data[key] = np.zeros(shape, space.dtype)
-    return data
-
-
-def measure_train(agent: Agent, repeats: int) -> dict[str, float]:
-    """Compile and run the training step."""
-    data = agent.put(make_batch(agent, agent.config.batch_length))
-    carry = agent.init_train(agent.config.batch_size)
-    start = time.perf_counter()
-    carry, *_ = agent.train(carry, data)
-    compile_s = time.perf_counter() - start
-    durations = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        carry, *_ = agent.train(carry, data)
-        jax.block_until_ready(agent.state)
-        durations.append(time.perf_counter() - start)
-    step = next(fn for key, fn in agent._compiled.items() if key[0] == 'train')
-    memory = step.memory_analysis()
-    return {
-        'compile_s': round(compile_s, 2),
-        'train_ms': round(1e3 * statistics.median(durations), 1),
-        'train_ms_min': round(1e3 * min(durations), 1),
-        'gflop': round(step.cost_analysis()['flops'] / 1e9, 1),
-        'temp_mib': round(memory.temp_size_in_bytes / 2**20),
-    }
-
-
-def measure_policy(agent: Agent, envs: int) -> float:
-    """Milliseconds of a policy call."""
-    obs = {k: np.zeros((envs, *s.shape), s.dtype) for k, s in agent.obs_space.items()}
-    carry = agent.init_policy(envs)
-
-    def call():
-        nonlocal carry
-        carry, *_ = agent.policy(carry, obs)
-
-    return round(1e3 * median(call, 50), 2)
+STEPS = ('train', 'report')
 
 
 def main() -> None:
     """Measure what the flags name."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--kind', choices=SPACES, default='vector')
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--kind', choices=agents.SPACES, default='vector')
     parser.add_argument('--size', default='size1m')
-    parser.add_argument('--dtype', default='float32')
+    parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
     parser.add_argument('--repeats', type=int, default=7)
+    parser.add_argument('--count', action='store_true')
     args = parser.parse_args()
     before = calibrate()
+    config = agents.make_config(args.size, args.dtype)
+    cls = agents.Unallocated if args.count else agents.Watched
     start = time.perf_counter()
-    agent = make_agent(args.kind, args.size, args.dtype)
+    agent = agents.make_agent(args.kind, config, cls)
     figures = {'build_s': round(time.perf_counter() - start, 2)}
-    figures |= measure_train(agent, args.repeats)
-    figures |= {f'policy_{n}_ms': measure_policy(agent, n) for n in (1, 16)}
+    for name in STEPS:
+        figures |= compilation(agent, name)
+    if not args.count:
+        figures |= run(agent, args.repeats)
     after = calibrate()
-    speed = (before['matmul_f32'] + after['matmul_f32']) / 2
-    figures['rate'] = round(figures['gflop'] / figures['train_ms'] * 1e3 / speed, 3)
-    print(json.dumps({**vars(args), **figures, 'before': before, 'after': after}))
+    if not args.count:
+        figures['rate'] = rate(figures, args.dtype, before, after)
+    figures['max_rss_mib'] = max_rss_mib()
+    flags = {k: v for k, v in vars(args).items() if k != 'repeats'}
+    print(line('train', flags, figures, before, after))
+
+
+def compilation(agent: agents.Watched, name: str) -> dict[str, float]:
+    """Compile a step, and count what it does."""
+    agents.compile_step(agent, name)
+    step = agent.steps[name]
+    memory = step.compiled.memory_analysis()
+    return {
+        f'{name}_trace_s': round(step.trace_s, 2),
+        f'{name}_compile_s': round(step.compile_s, 2),
+        f'{name}_gflop': round(flops.of_traced(step.traced) / 1e9, 2),
+        f'{name}_gflop_xla': round(step.compiled.cost_analysis()['flops'] / 1e9, 2),
+        f'{name}_loops': flops.loops(step.compiled),
+        f'{name}_temp_mib': round(memory.temp_size_in_bytes / 2**20, 1),
+        f'{name}_args_mib': round(memory.argument_size_in_bytes / 2**20, 1),
+    }
+
+
+def run(agent: agents.Watched, repeats: int) -> dict[str, float]:
+    """Durations of updates and reports."""
+    figures = {}
+    for name in STEPS:
+        times = durations(_caller(agent, name), repeats)
+        figures[f'{name}_ms'] = round(1e3 * statistics.median(times), 1)
+        figures[f'{name}_ms_min'] = round(1e3 * min(times), 1)
+    return figures
+
+
+def rate(figures: dict, dtype: str, before: dict, after: dict) -> float:
+    """Share of the calibrated rate of products that the update reaches."""
+    key = {'float32': 'matmul_f32', 'bfloat16': 'matmul_bf16'}[dtype]
+    return round(
+        figures['train_gflop'] / figures['train_ms'] * 2e3 / (before[key] + after[key]), 3
+    )
+
+
+def max_rss_mib() -> int:
+    """Peak memory of this process so far."""
+    unit = 1 if sys.platform == 'darwin' else 1024
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
+
+
+def _caller(agent: agents.Watched, name: str) -> Callable[[], object]:
+    """One call after the other, on the same batch."""
+    data = agents.make_batch(agent, name)
+    carry: Any = {'train': agent.init_train, 'report': agent.init_report}[name](
+        agent.config.batch_size
+    )
+
+    def call() -> None:
+        nonlocal carry
+        carry, *_ = getattr(agent, name)(carry, data)
+        jax.block_until_ready((carry, agent.state))
+
+    return call
 
 
 if __name__ == '__main__':
