@@ -19,7 +19,11 @@ torture:  ## processes that are killed again and again
 	$(PYTHON) -m pytest -m torture
 
 bench:  ## print figures, assert nothing
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PYTHON) $$file; done
+	@set -e; for file in $$(grep -l __main__ benchmarks/*.py | grep -v compare.py); do \
+	  echo "== $$file"; $(PYTHON) $$file; done
+	@set -e; for words in 'train.py --kind image' 'policy.py --kind image' \
+	    'startup.py --kind image' 'startup.py --run' 'train.py --size size200m --count'; do \
+	  echo "== benchmarks/$$words"; $(PYTHON) benchmarks/$$words; done
 
 docs:  ## write docs/configs.md anew
 	$(PYTHON) docs/configs.py

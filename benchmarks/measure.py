@@ -20,6 +20,11 @@ def durations(fn: Callable[[], object], repeats: int) -> list[float]:
     return found
 
 
+def short(figure: float) -> float:
+    """Four digits of it."""
+    return float(f'{figure:.4g}')
+
+
 def line(program: str, flags: dict, figures: dict, before: dict, after: dict) -> str:
     """One line of JSON, as benchmarks/compare.py reads it.
 

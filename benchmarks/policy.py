@@ -17,7 +17,7 @@ import agents
 import jax
 import numpy as np
 from calibrate import calibrate
-from measure import durations, line
+from measure import durations, line, short
 
 ENVS = (1, 16)
 
@@ -65,8 +65,8 @@ def measure(agent: Any, envs: int, repeats: int) -> dict[str, float]:
 
     inner = 1e3 * statistics.median(durations(compiled, repeats))
     return {
-        f'call_{envs}_ms': round(whole, 3),
-        f'compiled_{envs}_ms': round(inner, 3),
+        f'call_{envs}_ms': short(whole),
+        f'compiled_{envs}_ms': short(inner),
         f'host_share_{envs}': round(1 - inner / whole, 3),
     }
 

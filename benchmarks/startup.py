@@ -31,7 +31,7 @@ import time
 
 import agents
 from calibrate import calibrate
-from measure import durations, line
+from measure import durations, line, short
 
 from embodied.jax.setup import setup
 
@@ -54,7 +54,7 @@ def main() -> None:
         for name in ('cold', 'warm'):
             found = {'run_s': run(cache)} if args.run else child(args, cache)
             figures |= {f'{name}_{key}': value for key, value in found.items()}
-    figures = {key: round(value, 3) for key, value in figures.items()}
+    figures = {key: short(value) for key, value in figures.items()}
     flags = {'run': True} if args.run else {k: vars(args)[k] for k in ('kind', 'size', 'dtype')}
     print(line('startup', flags, figures, before, calibrate()))
 

@@ -32,7 +32,7 @@ import agents
 import flops
 import jax
 from calibrate import calibrate
-from measure import durations, line
+from measure import durations, line, short
 
 STEPS = ('train', 'report')
 
@@ -53,7 +53,7 @@ def main() -> None:
     cls = agents.Unallocated if args.count else agents.Watched
     start = time.perf_counter()
     agent = agents.make_agent(args.kind, config, cls)
-    figures = {'build_s': round(time.perf_counter() - start, 2)}
+    figures = {'build_s': short(time.perf_counter() - start)}
     for name in STEPS:
         figures |= compilation(agent, name)
     if not args.count:
@@ -72,13 +72,13 @@ def compilation(agent: agents.Watched, name: str) -> dict[str, float]:
     step = agent.steps[name]
     memory = step.compiled.memory_analysis()
     return {
-        f'{name}_trace_s': round(step.trace_s, 2),
-        f'{name}_compile_s': round(step.compile_s, 2),
-        f'{name}_gflop': round(flops.of_traced(step.traced) / 1e9, 2),
-        f'{name}_gflop_xla': round(step.compiled.cost_analysis()['flops'] / 1e9, 2),
+        f'{name}_trace_s': short(step.trace_s),
+        f'{name}_compile_s': short(step.compile_s),
+        f'{name}_gflop': short(flops.of_traced(step.traced) / 1e9),
+        f'{name}_gflop_xla': short(step.compiled.cost_analysis()['flops'] / 1e9),
         f'{name}_loops': flops.loops(step.compiled),
-        f'{name}_temp_mib': round(memory.temp_size_in_bytes / 2**20, 1),
-        f'{name}_args_mib': round(memory.argument_size_in_bytes / 2**20, 1),
+        f'{name}_temp_mib': short(memory.temp_size_in_bytes / 2**20),
+        f'{name}_args_mib': short(memory.argument_size_in_bytes / 2**20),
     }
 
 
@@ -87,8 +87,8 @@ def run(agent: agents.Watched, repeats: int) -> dict[str, float]:
     figures = {}
     for name in STEPS:
         times = durations(_caller(agent, name), repeats)
-        figures[f'{name}_ms'] = round(1e3 * statistics.median(times), 1)
-        figures[f'{name}_ms_min'] = round(1e3 * min(times), 1)
+        figures[f'{name}_ms'] = short(1e3 * statistics.median(times))
+        figures[f'{name}_ms_min'] = short(1e3 * min(times))
     return figures
 
 
