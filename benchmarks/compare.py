@@ -87,7 +87,7 @@ def calibration(name: str, figures: dict[str, float], dtype: str) -> str | None:
     if call := re.fullmatch(r'call_(\d+)_ms', name):
         step = figures[f'host_share_{call[1]}'] < 0.5
     else:
-        step = re.match(r'(train|report)_ms|compiled_', name)
+        step = bool(re.match(r'(train|report)_ms|compiled_', name))
     return MATMUL[dtype] if step else 'python'
 
 
