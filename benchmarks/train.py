@@ -4,6 +4,7 @@
 
 Prints one line of JSON with a calibration of the machine just before and after. With --count
 nothing runs and no parameters exist: arithmetic and memory alone, for models of any size.
+Nothing is taken from a compilation cache, unless JAX_COMPILATION_CACHE_DIR names one.
 
     build_s                 making the agent, its initialisation included
     train_trace_s           tracing the step; train_compile_s: lowering it and compiling it
