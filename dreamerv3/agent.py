@@ -272,16 +272,13 @@ class Dreamer:
         """Features (N, H+1, …) and actions from N start states, without gradients but into
         the start features (`ac_grads`).
         """
-        img_key, last_key = jax.random.split(key)
         # Nothing is learned through the rollout itself, so nothing of it is kept for a
         # backward pass.
         frozen = jax.tree.map(lambda x: sg(x) if eqx.is_array(x) else x, model)
-        act = lambda state, key: _sample(frozen.pol(features(state)), key)
-        states, acts = frozen.dyn.imagine(sg(starts), act, self.config.imag_length, img_key)
-        last = act(jax.tree.map(lambda x: x[:, -1], states), last_key)
-        acts = jax.tree.map(lambda a, b: jnp.concatenate([a, b[:, None]], 1), acts, last)
-        first = features(starts) if self.config.ac_grads else sg(features(starts))
-        feat = jnp.concatenate([first[:, None], sg(features(states))], 1)
+        act = lambda feat, key: _sample(frozen.pol(feat), key)
+        feat, acts = frozen.dyn.imagine(sg(starts), act, self.config.imag_length, key)
+        if self.config.ac_grads:
+            feat = feat.at[:, 0].set(features(starts))
         return feat, acts
 
     def _gradnorms(self, state, start, obs, prevact, key):

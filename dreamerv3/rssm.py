@@ -121,20 +121,35 @@ class RSSM(eqx.Module):
         return self._observe(Cell(self), state, share, action, is_first, key)[0]
 
     def imagine(
-        self, state: State, policy: Callable[[State, PRNGKeyArray], dict[str, Array]],
+        self, state: State, policy: Callable[[Array, PRNGKeyArray], dict[str, Array]],
         length: int, key: PRNGKeyArray,
-    ) -> tuple[State, dict[str, Array]]:  # fmt: skip
-        """Prior states (B, length, …) under the policy, and the actions that led to them."""
-        cell = Cell(self)
+    ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
+        """Features (B, length + 1, …) from the start states on, and what the policy does there.
 
-        def step(state, key):
+        policy(features, key): actions. What follows on the last of them is not imagined. Not
+        made to be differentiated.
+        """
+        cell, key, last_key = Cell(self), *jax.random.split(key)
+        feat = features(state)
+        # Filled in place: stacked by the scan, time would come first and have to be moved.
+        filled = jnp.zeros((len(feat), length + 1, feat.shape[-1]), feat.dtype)
+
+        def step(carry, xs):
+            state, feat, filled = carry
+            index, key = xs
             act_key, key = jax.random.split(key)
-            action = policy(state, act_key)
+            action = policy(feat, act_key)
+            filled = filled.at[:, index].set(feat)
             state = self._imagine(cell, state, self._action_share(action), key)
-            return state, (state, action)
+            return (state, features(state), filled), action
 
-        _, out = jax.lax.scan(step, state, jax.random.split(key, length))
-        return jax.tree.map(lambda x: x.swapaxes(0, 1), out)
+        xs = jnp.arange(length), jax.random.split(key, length)
+        (_, feat, filled), actions = jax.lax.scan(step, (state, feat, filled), xs)
+        actions = jax.tree.map(
+            lambda x, y: jnp.concatenate([x, y[None]]).swapaxes(0, 1),
+            actions, policy(feat, last_key),
+        )  # fmt: skip
+        return filled.at[:, length].set(feat), actions
 
     def replay(self, state: State, action: Mapping[str, Array], key: PRNGKeyArray) -> State:
         """Prior states (B, T, …) under recorded actions (B, T, …)."""

@@ -34,6 +34,10 @@ class Driver:
     make an environment that does not repeat its draws. A UserError, such as a value outside
     of its space, is raised at once with the environment and its step; none of that step
     reaches a callback.
+
+    overlap: environments in processes get their actions before the callbacks are called, and
+    step while those run. Transitions and their order stay the same. Environments are then one
+    step ahead of what was handed out; `reset` drops that step.
     """
 
     def __init__(
@@ -43,7 +47,10 @@ class Driver:
         timeout: float = 0.0,
         restarts: int = 0,
         python: str = '',
+        overlap: bool = False,
     ):
+        self._overlap = overlap
+        self._under_way = False  # the actions are sent, the observations not yet received
         self._makers = list(make_env_fns)
         self._kind: Callable = ProcessEnv if parallel else LocalEnv
         if python:
@@ -87,6 +94,8 @@ class Driver:
 
     def reset(self, init_policy: Callable[[int], Any] | None = None) -> None:
         """Begin anew: a fresh carry, and all environments reset at the next step."""
+        if self._under_way:
+            self._exchange()
         count = len(self)
         self._carry = init_policy(count) if init_policy else None
         self._actions = {
@@ -123,6 +132,8 @@ class Driver:
         outs = {k: np.asarray(v) for k, v in outs.items()}
         self._actions = {**acts, 'reset': obs['is_last'].copy()}
         batch = _join(obs, acts, outs, logs)
+        if self._overlap:
+            self._send_all()
         for callback in self._batch_callbacks:
             callback(batch, range(len(self)))
         for worker in range(len(self)):
@@ -135,8 +146,9 @@ class Driver:
         """Send every environment its action and return the observations as batches."""
         self._steps += 1
         try:
-            for worker in range(len(self)):
-                self._send(worker)
+            if not self._under_way:
+                self._send_all()
+            self._under_way = False
             observations = [self._receive(worker) for worker in range(len(self))]
         except BaseException:
             self.failed = True
@@ -144,6 +156,11 @@ class Driver:
             raise
         keys = observations[0].keys()
         return {key: np.stack([obs[key] for obs in observations]) for key in keys}
+
+    def _send_all(self) -> None:
+        for worker in range(len(self)):
+            self._send(worker)
+        self._under_way = True
 
     def _send(self, worker: int) -> None:
         self._envs[worker].send({key: value[worker] for key, value in self._actions.items()})

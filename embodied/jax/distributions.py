@@ -28,8 +28,16 @@ class Draws:
     """Random draws. One instance, `draws`, serves all distributions."""
 
     def categorical(self, key: PRNGKeyArray, logits: Array) -> Int[Array, '*batch']:
-        """Index over the last axis of logits."""
-        return jax.random.categorical(key, logits)
+        """Index over the last axis of logits.
+
+        By inversion: the number of cumulative probabilities that a uniform number reaches. That
+        takes one random number for each variable, where the Gumbel-max trick takes one for
+        each class.
+        """
+        probs = jax.nn.softmax(logits)
+        reached = jax.lax.associative_scan(jnp.add, probs, axis=logits.ndim - 1)
+        uniform = jax.random.uniform(key, logits.shape[:-1], f32) * reached[..., -1]
+        return (uniform[..., None] >= reached[..., :-1]).sum(-1)
 
     def normal(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
         """Standard normal numbers."""
@@ -273,8 +281,8 @@ def twohot(target: Float[Array, '*batch'], bins: Float[Array, 'bins']) -> Array:
     """
     count = len(bins)
     edges = nets.along(bins, target[..., None])
-    below = jnp.clip((edges <= target[..., None]).sum(-1) - 1, 0, count - 1)
-    above = jnp.clip(count - (edges > target[..., None]).sum(-1), 0, count - 1)
+    reached = (edges <= target[..., None]).sum(-1)
+    below, above = jnp.maximum(reached - 1, 0), jnp.minimum(reached, count - 1)
     same = below == above
     to_below = jnp.where(same, 1, jnp.abs(bins[below] - target))
     to_above = jnp.where(same, 1, jnp.abs(bins[above] - target))

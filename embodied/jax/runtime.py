@@ -22,7 +22,7 @@ from embodied.core.base import Agent, Stream
 from embodied.core.errors import UserError
 
 from . import compiler, names, sharding
-from .feed import DeviceFeed
+from .feed import Batch, DeviceFeed
 from .setup import pick
 
 Flat = dict[str, jax.Array]
@@ -148,7 +148,11 @@ class Runtime(Agent):
         )
 
     def train(self, carry: Any, data: dict) -> tuple[Any, dict, dict]:
-        """One update on a batch of `stream`, or of numpy arrays (B, T, …)."""
+        """One update on a batch of `stream`, or of numpy arrays (B, T, …).
+
+        While the devices work, the stream fetches its next batch.
+        """
+        meanwhile = data.meanwhile if isinstance(data, Batch) else None
         data = self.put(data)
         step = self._step('train', *data['is_first'].shape)
         with self.learning, explained():
@@ -156,6 +160,8 @@ class Runtime(Agent):
             self.counters['batches'] += 1
             self.state, carry, out, metrics = step(self.state, carry, data, seeds)
             self.counters['updates'] += 1
+            if meanwhile:
+                meanwhile()
             out, metrics = jax.device_get((out, metrics))
             # Not before the update is done: an actor in another thread would wait for it.
             self._sync()

@@ -64,12 +64,14 @@ def inserter(replay: Any) -> Callable:
     return insert
 
 
-def make_driver(make_env: Callable, count: int, args: Any, step: int = 0) -> Driver:
+def make_driver(
+    make_env: Callable, count: int, args: Any, step: int = 0, overlap: bool = False
+) -> Driver:
     """Return a driver of `count` envs, in one process each or, with run.debug, in this one.
 
     With run.env_python each has a process of that interpreter.
 
-    step: at which the run goes on. A make_env with a parameter `step` gets it, one with
+    overlap: see `Driver`. step: at which the run goes on. A make_env with a parameter `step` gets it, one with
     `attempt` the number of restarts (see `Driver`), so that no env repeats what it drew.
     """
     if count < 1:
@@ -82,6 +84,7 @@ def make_driver(make_env: Callable, count: int, args: Any, step: int = 0) -> Dri
         timeout=args.env_timeout,
         restarts=args.env_restarts,
         python=args.env_python,
+        overlap=overlap,
     )
 
 

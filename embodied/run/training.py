@@ -64,7 +64,7 @@ def run(
             return
         with logger.busy('Compiling the update'):
             learner.prepare()
-        driver = start.make_driver(make_env, args.envs, args, int(step))
+        driver = start.make_driver(make_env, args.envs, args, int(step), args.overlap)
         with contextlib.closing(driver), evaluation or contextlib.nullcontext():
             begin(logger, ready)
             stop.begin()

@@ -1,5 +1,6 @@
 """The driver: what a transition holds, when episodes reset, and how processes end."""
 
+import contextlib
 import functools
 import gc
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import traceback
 
 import numpy as np
@@ -182,8 +184,8 @@ def alive(pid: int) -> bool:
 
 def test_processes_give_the_same_transitions():
     runs = []
-    for parallel in (False, True):
-        driver = embodied.Driver(make_envs(2, length=3, image=True), parallel)
+    for parallel, overlap in ((False, False), (True, False), (True, True), (False, True)):
+        driver = embodied.Driver(make_envs(2, length=3, image=True), parallel, overlap=overlap)
         agent = DoubleAgent(driver.obs_space, driver.act_space)
         seen = record(driver)
         driver.reset(agent.init_policy)
@@ -193,12 +195,63 @@ def test_processes_give_the_same_transitions():
         driver.close()
         assert not any(alive(pid) for pid in pids)
         runs.append([x for steps in seen for x in steps])
-    assert len(runs[0]) == len(runs[1]) == 14
-    for first, second in zip(*runs, strict=True):
-        assert first.keys() == second.keys()
-        for key in first:
-            np.testing.assert_array_equal(first[key], second[key])
-            assert first[key].dtype == second[key].dtype
+    assert [len(x) for x in runs] == [14] * 4
+    for first, *others in zip(*runs, strict=True):
+        for other in others:
+            assert first.keys() == other.keys()
+            for key in first:
+                np.testing.assert_array_equal(first[key], other[key])
+                assert first[key].dtype == other[key].dtype
+
+
+def test_with_overlap_environments_step_during_the_callbacks(tmp_path: pathlib.Path):
+    """The callbacks of a step wait for the step after it."""
+
+    class Marking(CounterEnv):
+        def step(self, action: dict) -> dict:
+            obs = super().step(action)
+            (tmp_path / f'{self.env}-{obs["step"]}').touch()
+            return obs
+
+    def wait(transition: dict, worker: int) -> None:
+        marker = tmp_path / f'{worker}-{transition["step"] + 1}'
+        deadline = time.monotonic() + 60
+        while not marker.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(marker.exists())
+
+    seen: list[bool] = []
+    makes = [functools.partial(Marking, i) for i in range(2)]
+    with contextlib.closing(embodied.Driver(makes, overlap=True)) as driver:
+        driver.on_step(wait)
+        driver(constant_policy, steps=6)
+    assert seen == [True] * 6
+
+
+def test_a_reset_drops_the_step_that_is_under_way():
+    makes = make_envs(2, length=10)
+    with contextlib.closing(embodied.Driver(makes, overlap=True)) as driver:
+        seen = record(driver)
+        driver(constant_policy, steps=6)
+        driver.reset()
+        driver(constant_policy, steps=4)
+    for steps in seen:
+        assert [int(x['step']) for x in steps] == [0, 1, 2, 0, 1]
+        assert [int(x['episode']) for x in steps] == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize('fault', ['raise', 'kill'])
+def test_with_overlap_an_error_is_raised_by_the_step_that_has_it(fault: str):
+    driver = embodied.Driver([CounterEnv, faulty(fault, env=1, at=3)], overlap=True)
+    pids, seen = pids_of(driver), record(driver)
+    driver(constant_policy, steps=6)
+    assert [len(x) for x in seen] == [3, 3]
+    assert not driver.failed
+    with pytest.raises(RuntimeError, match='Env 1'):
+        driver(constant_policy, steps=2)
+    assert driver.failed
+    assert [len(x) for x in seen] == [3, 3]
+    assert not any(alive(pid) for pid in pids)
 
 
 def failing_env(make_error) -> type:

@@ -160,7 +160,7 @@ def test_agent_gets_its_section_and_the_run_keys(tmp_path, monkeypatch):
     settings = []
     for name, content in (
         ('dreamerv3.agent', {'Agent': Recorder}),
-        ('embodied.jax.setup', {'setup': settings.append}),
+        ('embodied.jax.setup', {'setup': settings.append, 'compute_dtype': lambda x: 'float32'}),
     ):
         module = types.ModuleType(name)
         vars(module).update(content)
@@ -209,15 +209,25 @@ def test_x_axis_counts_frames(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('storage', ['ram', 'disk'])
-def test_replay_of_the_reference_goes_on(tmp_path, storage):
+@pytest.mark.parametrize(
+    ('dtype', 'script', 'stored'),
+    [
+        ('bfloat16', 'train', np.uint16),
+        ('auto', 'train', np.float32),  # on a CPU
+        ('auto', 'parallel_replay', np.float32),  # which does not know, as in the files
+        ('bfloat16', 'parallel_replay', np.uint16),
+    ],
+)
+def test_replay_of_the_reference_goes_on(tmp_path, storage, dtype, script, stored):
     """Its chunks load without a flag, with latents in the form that the agent adds."""
     shutil.copytree(RECORDED, tmp_path / 'replay')
-    config = load(tmp_path, 'crafter', 'debug', replay__storage=storage)
+    flags = {'jax__compute_dtype': dtype, 'replay__storage': storage, 'script': script}
+    config = load(tmp_path, 'crafter', 'debug', **flags)
     replay = factories.make_replay(config)
     replay.load()
     assert (replay.length, len(replay)) == (11, 370)
     data = replay.sample(5)
-    assert (data['dyn/deter'].dtype, data['dyn/deter'].shape) == (np.uint16, (5, 11, 8))
+    assert (data['dyn/deter'].dtype, data['dyn/deter'].shape) == (stored, (5, 11, 8))
     assert (data['dyn/stoch'].dtype, data['dyn/stoch'].shape) == (np.uint8, (5, 11, 2))
     step = {key: value[0, 0] for key, value in data.items()}
     for _ in range(11):

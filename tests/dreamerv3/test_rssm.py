@@ -101,11 +101,23 @@ def test_imagination_under_recorded_actions_is_the_replay_of_them():
     state = carry(dyn)
     _, action, _ = inputs(length=1)
     act = {k: v[:, 0] for k, v in action.items()}
-    states, acts = dyn.imagine(state, lambda state, key: act, 3, KEY)
-    assert states['deter'].shape == (B, 3, 16)
-    np.testing.assert_array_equal(acts['move'][:, 2], act['move'])
+    feat, acts = dyn.imagine(state, lambda feat, key: act, 3, KEY)
+    assert feat.shape == (B, 4, 16 + 3 * 4)
+    assert acts['move'].shape == (B, 4, *act['move'].shape[1:])
+    np.testing.assert_array_equal(acts['move'][:, 3], act['move'])
+    np.testing.assert_array_equal(feat[:, 0], features(state))
     again = dyn.replay(state, action, KEY)
-    np.testing.assert_allclose(states['deter'][:, 0], again['deter'][:, 0], rtol=1e-6)
+    np.testing.assert_allclose(feat[:, 1, :16], again['deter'][:, 0], rtol=1e-6)
+
+
+def test_the_policy_acts_on_the_features_that_are_returned_beside_its_actions():
+    dyn = make()
+    _, action, _ = inputs(length=1)
+    act = {k: v[:, 0] for k, v in action.items()}
+    seen = lambda feat, key: {**act, 'move': feat[:, : act['move'].shape[-1]]}
+    feat, acts = dyn.imagine(carry(dyn), seen, 3, KEY)
+    np.testing.assert_array_equal(acts['move'], feat[..., : act['move'].shape[-1]])
+    assert (feat[:, 1:] != feat[:, :-1]).any((0, 2)).all()
 
 
 def test_large_actions_count_as_their_sign():

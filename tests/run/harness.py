@@ -38,6 +38,7 @@ ARGS = {
     'keep_every': 0.0,
     'trust_pickle': False,
     'env_timeout': 0.0,
+    'overlap': True,
     'env_restarts': 0,
     'env_python': '',
     'usage': {'psutil': False, 'nvsmi': False, 'gputil': False, 'malloc': False, 'gc': False},
