@@ -71,8 +71,9 @@ def make_driver(
 
     With run.env_python each has a process of that interpreter.
 
-    overlap: see `Driver`. step: at which the run goes on. A make_env with a parameter `step` gets it, one with
+    step: at which the run goes on. A make_env with a parameter `step` gets it, one with
     `attempt` the number of restarts (see `Driver`), so that no env repeats what it drew.
+    overlap: see `Driver`.
     """
     if count < 1:
         raise UserError(f'There are {count} environments; expected at least 1 (run.envs).')

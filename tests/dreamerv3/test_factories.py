@@ -160,7 +160,10 @@ def test_agent_gets_its_section_and_the_run_keys(tmp_path, monkeypatch):
     settings = []
     for name, content in (
         ('dreamerv3.agent', {'Agent': Recorder}),
-        ('embodied.jax.setup', {'setup': settings.append, 'compute_dtype': lambda x: 'float32'}),
+        (
+            'embodied.jax.setup',
+            {'setup': settings.append, 'compute_dtype': lambda x: 'float32'},
+        ),
     ):
         module = types.ModuleType(name)
         vars(module).update(content)

@@ -226,8 +226,8 @@ def test_what_does_not_fit_is_refused(make, change, text):
     obs = env.env.step(env.act)
     if 'dtype' in change:
         change = {'obs': {**obs, 'step': change['dtype'](0)}}
+    about = {'actor': env.ident, 'envid': 0, 'is_eval': False}
     with pytest.raises(UserError, match=text):
-        about = {'actor': env.ident, 'envid': 0, 'is_eval': False}
         found.act(Reply(b''), {**about, 'obs': obs, **change})
     play([Env(found, 0)], 1)  # and it goes on
 
