@@ -248,9 +248,11 @@ class Dreamer:
         starts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tail)
         feat, act = self._imagine(model, starts, key)
         norms = {k: getattr(state, k) for k in ('retnorm', 'valnorm', 'advnorm')}
+        # Of the heads on imagined states only inputs and outputs are kept with jax.remat.
+        kept = eqx.filter_checkpoint if config.jax.remat else lambda head: head
         terms, ret, norms, metrics = losses.imag_loss(
-            act, model.rew(feat).pred(), model.con(feat).prob(), model.pol(feat),
-            model.val(feat), slow(feat), norms, update=update, contdisc=config.contdisc,
+            act, model.rew(feat).pred(), model.con(feat).prob(), kept(model.pol)(feat),
+            kept(model.val)(feat), slow(feat), norms, update=update, contdisc=config.contdisc,
             horizon=config.horizon, **config.imag_loss,
         )  # fmt: skip
         terms = {k: v.mean(1).reshape(batch, last) for k, v in terms.items()}

@@ -200,6 +200,18 @@ def test_a_report_changes_nothing_in_training(trained):
             np.testing.assert_array_equal(value, metrics[i][key], err_msg=key)
 
 
+def test_heads_computed_again_in_the_backward_pass_give_the_same_update(trained):
+    _, _, _, expected = trained
+    agent = make_agent(**{'jax.remat': True})
+    carry, batch = agent.init_train(12), make_batch(agent, 0)
+    traced = jax.make_jaxpr(agent._train)(agent.state, carry, batch, agent._seeds(0, 'train'))
+    assert str(traced).count('checkpoint[') + str(traced).count('remat') >= 2  # actor, critic
+    _, _, metrics = agent.train(carry, batch)
+    assert metrics.keys() == expected[0].keys()
+    for key, value in metrics.items():
+        np.testing.assert_allclose(value, expected[0][key], rtol=1e-4, atol=1e-6, err_msg=key)
+
+
 def test_report_of_gradient_norms():
     agent = make_agent(**{'agent.report_gradnorms': True})
     _, metrics = agent.report(agent.init_report(12), make_batch(agent))
