@@ -82,10 +82,11 @@ class Actor:
                 return
         self._tell_end(request)
 
-    def close(self, tell: bool) -> None:
+    def close(self, tell: bool, everybody: bool = False) -> None:
         """Stop acting. tell: that the run is over, to environments that ask within seconds.
 
-        Otherwise what they ask stays unanswered, and they ask the next actor.
+        Otherwise what they ask stays unanswered, and they ask the next actor. everybody: not
+        only those that have asked before are awaited.
         """
         with self._changed:
             self._over, self._tell = True, tell
@@ -100,7 +101,7 @@ class Actor:
         for outbox in (self._replay, self._logger):
             outbox.close(limit)
         with self._changed:
-            known = {*self._owners}
+            known = {*range(self._envs)} if everybody else {*self._owners}
             self._changed.wait_for(lambda: not tell or self._told >= known, TELL)
 
     def _tell_end(self, request: 'Request') -> None:

@@ -51,9 +51,13 @@ def parallel_agent(
             ready()
         if step >= args.steps:
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
-            return
+            if not args.remote_envs:
+                return
         run = Run(agent, step, cp, stop, failed, args)
         with contextlib.closing(run):
+            if step >= args.steps:
+                run.dismiss()
+                return
             run()
         if stop.requested:
             print(f'Stopped and saved at step {int(step):,}; the same command goes on.')
@@ -122,6 +126,11 @@ class Run:
         self._actor.close(tell=self._args.remote_envs and not self._stop.requested)
         self._log()
         self._saver.finish()
+
+    def dismiss(self) -> None:
+        """Tell environments elsewhere, which may be waiting, that the run is over."""
+        self._server.start()
+        self._actor.close(tell=True, everybody=True)
 
     def close(self) -> None:
         """Close what is connected."""

@@ -307,6 +307,10 @@ def test_parts_of_one_run_may_be_started_in_any_order(start, tmp_path, order):
     found = steps(logdir)
     assert found['agent'] == found['logger'] == 600
     check_stored(logdir, 600)
+    # A run that has nothing left to do tells them as well.
+    envs = start('envs', **flags, steps=600)
+    assert 'Nothing to do: step 600' in start('combined', **flags, steps=600).end()
+    envs.end()
 
 
 @pytest.mark.parametrize(
