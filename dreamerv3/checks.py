@@ -62,7 +62,8 @@ FIXED = {
 
 # What some of them stand for.
 TOPICS = dict.fromkeys(
-    ('replica', 'replicas', 'jax.coordinator_address', 'jax.enable_policy'), 'several learner processes come'
+    ('replica', 'replicas', 'jax.coordinator_address', 'jax.enable_policy'),
+    'several learner processes come',
 )
 
 FINITE = ('run.steps', 'run.train_ratio', 'run.keep_every', 'replay.size')

@@ -16,6 +16,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from embodied.core.errors import UserError
 
+from .convolution import convolve
+
 f32 = jnp.float32
 
 
@@ -214,9 +216,7 @@ class Conv2D(eqx.Module):
         kernel, stride = self.kernel.astype(x.dtype), self.stride
         if self.transposed:
             x, stride = self._spread(x), 1
-        y = jax.lax.conv_general_dilated(
-            x, kernel, (stride, stride), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
-        )
+        y = convolve(x, kernel, stride)
         y += along(self.bias, y)
         return y.reshape(*batch, *y.shape[-3:])
 
