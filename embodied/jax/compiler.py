@@ -18,8 +18,10 @@ from embodied.core import signals
 from .shelf import Shelf, watch
 
 OWN_KERNELS = {'xla_cpu_experimental_ynn_fusion_type': ''}
-# Half the compilation or less, where running takes no time.
-RUN_ONCE = {'xla_backend_optimization_level': 1, 'xla_cpu_use_fusion_emitters': False}
+# The older code for fused operations compiles two to three times as fast where LLVM optimises
+# little, and runs as fast then; with all optimisations it takes minutes.
+OLD_FUSIONS = {'xla_cpu_use_fusion_emitters': False}
+ONCE = {'xla_backend_optimization_level': 1}
 FAST_START = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 
 
@@ -43,11 +45,12 @@ def begin(
     """Start to compile, see `compiled`; what comes is the compiled function.
 
     XLA works in a thread of its own, several programs at a time; tracing, which Python can only
-    do for one at a time, is over on return. once: it is to run a single time, with the same
-    results to the bit. With a shelf the function is taken from there, or kept there for its
-    name and the devices that it runs on.
+    do for one at a time, is over on return. once: it is to run a single time. With a shelf the
+    function is taken from there, or kept there for its name and the devices that it runs on.
     """
-    choice = options(jax.devices()[0].platform, once) | (FAST_START if fast_start else {})
+    choice = options(jax.devices()[0].platform, fast_start or once)
+    if fast_start or once:
+        choice = choice | (FAST_START if fast_start else ONCE)
     key = shelf.key(name, args, devices, choice) if shelf else ''
     if shelf and (kept := shelf.load(name, key, devices)):
         done: Future = Future()
@@ -73,15 +76,15 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @functools.cache
-def options(platform: str, once: bool = False) -> dict[str, Any]:
+def options(platform: str, quick: bool = False) -> dict[str, Any]:
     """The options for a platform that this version of XLA knows.
 
-    Names in XLA_FLAGS are left to the user.
+    quick: where LLVM optimises little. Names in XLA_FLAGS are left to the user.
     """
     if platform != 'cpu':
         return {}
     known = {}
-    for name, value in (OWN_KERNELS | (RUN_ONCE if once else {})).items():
+    for name, value in (OWN_KERNELS | (OLD_FUSIONS if quick else {})).items():
         if f'--{name}' in os.environ.get('XLA_FLAGS', ''):
             continue
         try:

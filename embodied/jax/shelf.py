@@ -64,7 +64,7 @@ class Shelf:
             )
             os.utime(path)  # used now
             return step
-        except FileNotFoundError:
+        except OSError:
             return None
         except Exception as error:  # cut, foreign, or beyond what this platform supports
             print(f'{path.name} does not load and is compiled anew: {_short(error)}')
