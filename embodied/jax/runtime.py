@@ -333,16 +333,19 @@ class Runtime(Agent):
         )  # fmt: skip
 
     def _open_shelf(self) -> Shelf | None:
-        """Where compiled steps are kept, with all that they depend on beside their shapes."""
+        """Where compiled steps are kept, with all that they depend on beside their shapes.
+
+        Not those of several machines: a step that one of them finds, another may not.
+        """
         jaxcfg = self.config.jax
-        if not jaxcfg.compilation_cache or not jaxcfg.jit:
+        if not jaxcfg.compilation_cache or not jaxcfg.jit or jax.process_count() > 1:
             return None
         config = {k: v for k, v in self.config.flat.items() if k not in UNTRACED}
         spaces = [
             (k, s.dtype.name, s.shape, np.array(s.low).tolist(), np.array(s.high).tolist())
             for k, s in self.spaces.items()
         ]
-        model = type(self.model)
+        model = type(self.model)  # its package is what is traced beside ours
         meshes = [str(self.train_mesh), str(self.policy_mesh)]
         return Shelf(
             Path(jaxcfg.compilation_cache).expanduser() / 'steps',

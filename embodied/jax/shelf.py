@@ -82,7 +82,8 @@ class Shelf:
                 'sha256': hashlib.sha256(body).hexdigest(),
                 'trees': [_write_tree(x) for x in trees],
             }
-            self.folder.mkdir(parents=True, exist_ok=True)
+            # Not for others to write to: JAX unpickles what it loads.
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             aside.write_bytes(json.dumps(head).encode() + b'\n' + body)
             os.replace(aside, path)
             self._tidy()
