@@ -31,9 +31,12 @@ SPACES = {
 }  # fmt: skip
 
 
-def make_agent(kind: str, size: str, dtype: str) -> Agent:
+def make_agent(
+    kind: str, size: str, dtype: str, cache: str = '', precompile: bool = False
+) -> Agent:
     """The agent of a kind of spaces and a size block, for batches of 16 x 64."""
-    config = configs.load([size], {'jax.compute_dtype': dtype, 'jax.compilation_cache': ''})
+    own = {'jax.compilation_cache': cache, 'jax.precompile': precompile}
+    config = configs.load([size], {'jax.compute_dtype': dtype, **own})
     extra = {k: config[k] for k in ('jax', 'seed', 'batch_size', 'batch_length',
                                     'report_length', 'replay_context')}  # fmt: skip
     obs, act = SPACES[kind]

@@ -17,11 +17,11 @@ from embodied.core import signals
 
 from .shelf import Shelf, watch
 
-OWN_KERNELS = {'xla_cpu_experimental_ynn_fusion_type': ''}
-# The older code for fused operations compiles two to three times as fast where LLVM optimises
-# little, and runs as fast then; with all optimisations it takes minutes.
+# LLVM's further levels take a quarter of the compilation and make no step faster.
+CPU = {'xla_cpu_experimental_ynn_fusion_type': '', 'xla_backend_optimization_level': 1}
+# The older code for fused operations compiles two to three times as fast for a step that runs
+# once, or without LLVM's optimisations; large steps take minutes with both.
 OLD_FUSIONS = {'xla_cpu_use_fusion_emitters': False}
-ONCE = {'xla_backend_optimization_level': 1}
 FAST_START = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 
 
@@ -49,8 +49,7 @@ def begin(
     function is taken from there, or kept there for its name and the devices that it runs on.
     """
     choice = options(jax.devices()[0].platform, fast_start or once)
-    if fast_start or once:
-        choice = choice | (FAST_START if fast_start else ONCE)
+    choice = choice | (FAST_START if fast_start else {})
     key = shelf.key(name, args, devices, choice) if shelf else ''
     if shelf and (kept := shelf.load(name, key, devices)):
         done: Future = Future()
@@ -79,12 +78,12 @@ def _threads() -> ThreadPoolExecutor:
 def options(platform: str, quick: bool = False) -> dict[str, Any]:
     """The options for a platform that this version of XLA knows.
 
-    quick: where LLVM optimises little. Names in XLA_FLAGS are left to the user.
+    quick: for FAST_START, and for what runs once. Names in XLA_FLAGS are left to the user.
     """
     if platform != 'cpu':
         return {}
     known = {}
-    for name, value in (OWN_KERNELS | (OLD_FUSIONS if quick else {})).items():
+    for name, value in (CPU | (OLD_FUSIONS if quick else {})).items():
         if f'--{name}' in os.environ.get('XLA_FLAGS', ''):
             continue
         try:
