@@ -3,8 +3,8 @@
 Batches are 16 x 64, from spaces like those of a control suite (vector) and of Crafter (image).
 """
 
-import functools
 import time
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import elements
@@ -48,14 +48,14 @@ class Watched(Agent):
         self.steps: dict[str, Step] = {}
         super().__init__(*args)
 
-    def _compile(self, jitted: Any, *args: Any) -> Any:
+    def _compile(self, name: str, mesh: Any, jitted: Any, *args: Any) -> Future:
         start = time.perf_counter()
         traced = jitted.trace(*args)
         middle = time.perf_counter()
-        compiled = super()._compile(jitted, *args)  # finds what was traced
-        step = Step(traced, compiled, middle - start, time.perf_counter() - middle)
-        self.steps[traced.fun_name.lstrip('_')] = step
-        return compiled
+        future = super()._compile(name, mesh, jitted, *args)  # finds what was traced
+        compiled = future.result()
+        self.steps[name] = Step(traced, compiled, middle - start, time.perf_counter() - middle)
+        return future
 
 
 class Unallocated(Watched):
@@ -64,10 +64,8 @@ class Unallocated(Watched):
     def __init__(self, obs_space: dict, act_space: dict, config: elements.Config):
         super().__init__(obs_space, act_space, config.update({'jax.enable_policy': False}))
 
-    def _compile(self, jitted: Any, *args: Any) -> Any:
-        if args:
-            return super()._compile(jitted, *args)
-        return functools.partial(jax.eval_shape, jitted)  # makes the parameters
+    def _init(self) -> dict:
+        return dict(self._shapes)
 
 
 def make_config(size: str, dtype: str, **flags: Any) -> elements.Config:

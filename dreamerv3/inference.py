@@ -12,6 +12,7 @@ import elements
 import numpy as np
 
 from dreamerv3 import checks
+from dreamerv3 import config as configs
 from embodied import UserError, checkpoint, spaces
 
 # What an observation may leave out, with what stands for it.
@@ -45,7 +46,10 @@ def load(folder: str | os.PathLike, seed: int | None = None, platform: str = 'au
         )
     own = {'jax.platform': platform, **HERE}
     own |= {} if seed is None else {'seed': seed}
-    config = elements.Config(data['config']).update(own)
+    config = elements.Config(data['config'])
+    if config.jax.compilation_cache:  # not a folder that a foreign checkpoint names
+        own['jax.compilation_cache'] = default_cache()
+    config = config.update(own)
     from embodied.jax.setup import setup
 
     setup(config.jax)
@@ -54,6 +58,11 @@ def load(folder: str | os.PathLike, seed: int | None = None, platform: str = 'au
     agent = Agent(_read(data['obs_space']), _read(data['act_space']), config)
     agent.load(data)
     return Actor(agent)
+
+
+def default_cache() -> str:
+    """The folder of jax.compilation_cache in configs.yaml."""
+    return configs.blocks()['defaults']['jax.compilation_cache']
 
 
 def describe(

@@ -9,14 +9,18 @@ outside of compiled steps it is the flat dict of `names`.
 """
 
 import contextlib
+import inspect
 import re
 import threading
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from embodied.core.base import Agent, Stream
 from embodied.core.errors import UserError
@@ -24,8 +28,13 @@ from embodied.core.errors import UserError
 from . import compiler, names, sharding
 from .feed import Batch, DeviceFeed
 from .setup import pick
+from .shelf import Shelf
 
 Flat = dict[str, jax.Array]
+# Keys that change nothing in what is compiled; the seed is an argument.
+UNTRACED = (
+    'logdir', 'seed', 'replica', 'replicas', 'jax.compilation_cache', 'jax.precompile',
+)  # fmt: skip
 
 
 class Runtime(Agent):
@@ -54,16 +63,14 @@ class Runtime(Agent):
         self.counters = {'updates': 0, 'batches': 0, 'actions': 0, 'evals': 0}
         self.lock = threading.Lock()  # counters and the parameters of the policy
         self.learning = threading.RLock()  # the training state, which an update gives away
-        init = lambda: model.init(jax.random.key(config.seed))
-        self.template = eqx.filter_eval_shape(init)
+        self.template = eqx.filter_eval_shape(lambda: model.init(jax.random.key(0)))
         self.view_template = model.policy_view(self.template)
-        flat_init = jax.jit(
-            lambda: names.flatten(init()), out_shardings=sharding.replicated(self.train_mesh)
-        )
-        with explained():
-            self.state: Flat = self._compile(flat_init)()
         self.view_names = tuple(names.flatten(self.view_template))
+        self._shapes = names.flatten(self.template)
         self._compiled: dict[tuple, Any] = {}
+        self._shelf = self._open_shelf()
+        with explained():
+            self.state: Flat = self._init()
         self._copy = jax.jit(
             lambda flat: {k: jnp.copy(v) for k, v in flat.items()},
             out_shardings=sharding.replicated(self.train_mesh),
@@ -133,9 +140,10 @@ class Runtime(Agent):
     def init_train(self, batch: int) -> Any:
         """Carry of `batch` sequences before their first batch; compiles the update."""
         context, jaxcfg = self.config.replay_context, self.config.jax
-        self._step('train', batch, self.config.batch_length + context)
+        steps = [('train', batch, self.config.batch_length + context)]
         if jaxcfg.precompile:
-            self._step('report', batch, self.config.report_length + context)
+            steps.append(('report', batch, self.config.report_length + context))
+        self._prepare(steps)
         return jax.device_put(
             self.model.init_train(batch), sharding.split_batch(self.train_mesh)
         )
@@ -255,19 +263,25 @@ class Runtime(Agent):
         length: of sequences, or the capacity of a table of states.
         """
         key = name, batch, length
-        if key not in self._compiled:
-            with explained():
-                build = self._build_table if name == 'policy_ids' else self._build
-                self._compiled[key] = build(name, batch, length)
+        self._prepare([key])
         return self._compiled[key]
 
-    def _build(self, name: str, batch: int, length: int) -> Any:
+    def _prepare(self, steps: list[tuple[str, int, int]]) -> None:
+        """Compile those that are not yet, at the same time."""
+        with explained():
+            begun = {key: self._build(*key) for key in steps if key not in self._compiled}
+            self._compiled |= {key: step.result() for key, step in begun.items()}
+
+    def _build(self, name: str, batch: int, length: int) -> Future:
+        if name == 'policy_ids':
+            return self._build_table(batch, length)
+        view = {k: self._shapes[k] for k in self.view_names}
         fn, init, flat, spaces, mesh, donated = {
-            'policy': (self._policy, self.model.init_policy, self.view, self.obs_space,
+            'policy': (self._policy, self.model.init_policy, view, self.obs_space,
                        self.policy_mesh, (1,)),
-            'train': (self._train, self.model.init_train, self.state, self.spaces,
+            'train': (self._train, self.model.init_train, self._shapes, self.spaces,
                       self.train_mesh, (0, 1)),
-            'report': (self._report, self.model.init_report, self.state, self.spaces,
+            'report': (self._report, self.model.init_report, self._shapes, self.spaces,
                        self.train_mesh, ()),
         }[name]  # fmt: skip
         whole, split = sharding.replicated(mesh), sharding.batch_sharding(mesh, batch)
@@ -283,9 +297,9 @@ class Runtime(Agent):
             fn, in_shardings=(whole, split, split, whole), out_shardings=outs,
             donate_argnums=donated,
         )  # fmt: skip
-        return self._compile(jitted, *args)
+        return self._compile(name, mesh, jitted, *args)
 
-    def _build_table(self, name: str, batch: int, capacity: int) -> Any:
+    def _build_table(self, batch: int, capacity: int) -> Future:
         """The policy for some rows of a table of states."""
         whole = sharding.replicated(self.policy_mesh)
         split = sharding.batch_sharding(self.policy_mesh, batch)
@@ -299,12 +313,50 @@ class Runtime(Agent):
             self._policy_ids, in_shardings=(whole, whole, whole, split, whole),
             out_shardings=(whole, split, split, whole), donate_argnums=(1,),
         )  # fmt: skip
-        return self._compile(jitted, self.view, table, ids, obs, self._seeds(0, 'policy'))
+        view = {k: self._shapes[k] for k in self.view_names}
+        args = view, table, ids, obs, self._seeds(0, 'policy')
+        return self._compile('policy_ids', self.policy_mesh, jitted, *args)
 
-    def _compile(self, jitted: Any, *args: Any) -> Any:
+    def _init(self) -> Flat:
+        """Fresh training state."""
+        key = jax.random.key_data(jax.random.key(self.config.seed))
+        whole = sharding.replicated(self.train_mesh)
+        jitted = jax.jit(
+            lambda key: names.flatten(self.model.init(jax.random.wrap_key_data(key))),
+            in_shardings=whole, out_shardings=whole,
+        )  # fmt: skip
+        return self._compile('init', self.train_mesh, jitted, key).result()(key)
+
+    def _compile(self, name: str, mesh: Mesh, jitted: Any, *args: Any) -> Future:
         if not self.config.jax.jit:
-            return jitted
-        return compiler.compiled(jitted, *args, fast_start=self.config.jax.debug)
+            plain: Future = Future()
+            plain.set_result(jitted)
+            return plain
+        return compiler.begin(
+            jitted, *args, name=name, devices=list(mesh.devices.flat), shelf=self._shelf,
+            fast_start=self.config.jax.debug, once=name == 'init',
+        )  # fmt: skip
+
+    def _open_shelf(self) -> Shelf | None:
+        """Where compiled steps are kept, with all that they depend on beside their shapes.
+
+        Not those of several machines: a step that one of them finds, another may not.
+        """
+        jaxcfg = self.config.jax
+        if not jaxcfg.compilation_cache or not jaxcfg.jit or jax.process_count() > 1:
+            return None
+        config = {k: v for k, v in self.config.flat.items() if k not in UNTRACED}
+        spaces = [
+            (k, s.dtype.name, s.shape, np.array(s.low).tolist(), np.array(s.high).tolist())
+            for k, s in self.spaces.items()
+        ]
+        model = type(self.model)  # its package is what is traced beside ours
+        meshes = [str(self.train_mesh), str(self.policy_mesh)]
+        return Shelf(
+            Path(jaxcfg.compilation_cache).expanduser() / 'steps',
+            [f'{model.__module__}.{model.__qualname__}', config, spaces, meshes],
+            [Path(inspect.getfile(model)).parent],
+        )
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
         """What the key of one call is made of: seed, purpose, number of the call."""

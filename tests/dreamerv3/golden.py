@@ -124,8 +124,12 @@ def spaces(kind: str) -> tuple[dict, dict]:
 
 
 def agent_config(overrides: dict, blocks=()) -> elements.Config:
-    """What the agent gets, in float32, for overrides of the whole configuration."""
-    config = configlib.load(blocks, {'jax.compute_dtype': 'float32', **overrides})
+    """What the agent gets, in float32, for overrides of the whole configuration.
+
+    No steps are kept: tracing them is what checks the shapes of the annotations.
+    """
+    own = {'jax.compute_dtype': 'float32', 'jax.compilation_cache': ''}
+    config = configlib.load(blocks, {**own, **overrides})
     return elements.Config(
         **config.agent, jax=config.jax, seed=config.seed, batch_size=config.batch_size,
         batch_length=config.batch_length, report_length=config.report_length,

@@ -358,6 +358,44 @@ def test_the_multicpu_block_computes_the_same_update_on_eight_devices():
     assert run.stdout.splitlines()[-1:] == ['equal'], run.stderr
 
 
+@pytest.fixture
+def without_jax_cache():
+    """Steps that JAX takes from its own cache are not kept."""
+    cache = jax.experimental.compilation_cache.compilation_cache
+    for enabled in (False, True):
+        jax.config.update('jax_enable_compilation_cache', enabled)
+        cache.reset_cache()
+        if not enabled:
+            yield
+
+
+def test_kept_steps_compute_the_same_bits_on_two_devices(
+    tmp_path, without_jax_cache, monkeypatch
+):
+    flags = {
+        'jax.compilation_cache': str(tmp_path), 'jax.train_devices': [0, 1],
+        'jax.policy_devices': [0, 1],
+    }  # fmt: skip
+    first = results(make_agent(**flags))
+    kept = sorted(path.name.split('-')[0] for path in (tmp_path / 'steps').iterdir())
+    assert kept == ['init', 'policy', 'train']
+    monkeypatch.setattr(Dreamer, 'train', None)  # neither is traced again
+    monkeypatch.setattr(Dreamer, 'policy', None)
+    second = results(make_agent(**flags))
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def results(agent):
+    """All that several steps put out."""
+    carry, training = agent.init_policy(4), agent.init_train(12)
+    found = [jax.device_get(agent.state)]
+    for i in range(3):
+        training, *outs = agent.train(training, make_batch(agent, i))
+        carry, *acts = agent.policy(carry, make_obs(4))
+        found += jax.device_get([training, outs, carry, acts])
+    return [*found, jax.device_get(agent.state)]
+
+
 def largest_difference(agent, other):
     """Between the states of two agents, relative to the largest entry of each array."""
     return max(

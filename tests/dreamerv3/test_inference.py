@@ -30,6 +30,13 @@ DIGITS = np.arange(24) % 4
 STEPS = 130  # 80 until training starts, and then some updates
 
 
+@pytest.fixture(autouse=True)
+def cache(monkeypatch):
+    """`load` keeps its steps in the tests' folder, not at home."""
+    folder = os.environ['JAX_COMPILATION_CACHE_DIR']
+    monkeypatch.setattr(inference, 'default_cache', lambda: folder)
+
+
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
     """Folder and terminal of a run by examples/train_gymnasium.py, with the block debug."""
@@ -118,6 +125,15 @@ def acts(trained):
     """What the agent of the run does in a row of observations."""
     agent = dreamerv3.load(trained)
     return [int(agent.act({'vector': x})['action']) for x in DIGITS]
+
+
+def test_no_folder_that_a_checkpoint_names_keeps_steps(trained, tmp_path):
+    data = embodied.checkpoint.read(trained, ['agent'])['agent']
+    data['config']['jax.compilation_cache'] = str(tmp_path / 'foreign')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embodied.checkpoint, 'read', lambda *_: {'agent': data})
+        dreamerv3.load('any')
+    assert not (tmp_path / 'foreign').exists()
 
 
 def test_a_ckpt_folder_copied_alone_acts_alike(trained, acts, tmp_path):

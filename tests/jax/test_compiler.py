@@ -16,7 +16,7 @@ def fresh():
 
 
 def test_an_option_that_xla_does_not_know_is_left_out(monkeypatch):
-    monkeypatch.setattr(compiler, 'OWN_KERNELS', {'xla_cpu_no_such_thing': True})
+    monkeypatch.setattr(compiler, 'CPU', {'xla_cpu_no_such_thing': True})
     assert compiler.options('cpu') == {}
     fn = compiler.compiled(jax.jit(lambda x: x + 1), jnp.zeros(2))
     np.testing.assert_array_equal(fn(jnp.zeros(2)), 1)
@@ -24,7 +24,7 @@ def test_an_option_that_xla_does_not_know_is_left_out(monkeypatch):
 
 def test_what_the_user_sets_in_xla_flags_stays(monkeypatch):
     name, value = 'xla_backend_optimization_level', 1
-    monkeypatch.setattr(compiler, 'OWN_KERNELS', {name: value})
+    monkeypatch.setattr(compiler, 'CPU', {name: value})
     assert compiler.options('cpu') == {name: value}
     compiler.options.cache_clear()
     monkeypatch.setenv('XLA_FLAGS', f'--{name}=3')
