@@ -19,9 +19,9 @@ from .shelf import Shelf, watch
 
 # LLVM's further levels take a quarter of the compilation and make no step faster.
 CPU = {'xla_cpu_experimental_ynn_fusion_type': '', 'xla_backend_optimization_level': 1}
-# The older code for fused operations compiles two to three times as fast for a step that runs
-# once, or without LLVM's optimisations; large steps take minutes with both.
-OLD_FUSIONS = {'xla_cpu_use_fusion_emitters': False}
+# For fast compilation: the older code for fused operations, without LLVM's expensive passes. No
+# optimisation at all would take half the time again, and twice the time of each step.
+QUICK = {'xla_cpu_use_fusion_emitters': False, 'xla_llvm_disable_expensive_passes': True}
 FAST_START = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 
 
@@ -48,8 +48,8 @@ def begin(
     do for one at a time, is over on return. once: it is to run a single time. With a shelf the
     function is taken from there, or kept there for its name and the devices that it runs on.
     """
-    choice = options(jax.devices()[0].platform, fast_start or once)
-    choice = choice | (FAST_START if fast_start else {})
+    platform = jax.devices()[0].platform
+    choice = options(platform, quick=fast_start or (once and platform == 'cpu'))
     key = shelf.key(name, args, devices, choice) if shelf else ''
     if shelf and (kept := shelf.load(name, key, devices)):
         done: Future = Future()
@@ -78,12 +78,12 @@ def _threads() -> ThreadPoolExecutor:
 def options(platform: str, quick: bool = False) -> dict[str, Any]:
     """The options for a platform that this version of XLA knows.
 
-    quick: for FAST_START, and for what runs once. Names in XLA_FLAGS are left to the user.
+    quick: to compile, not to run. Names in XLA_FLAGS are left to the user.
     """
     if platform != 'cpu':
-        return {}
+        return FAST_START if quick else {}
     known = {}
-    for name, value in (CPU | (OLD_FUSIONS if quick else {})).items():
+    for name, value in (CPU | (QUICK if quick else {})).items():
         if f'--{name}' in os.environ.get('XLA_FLAGS', ''):
             continue
         try:
