@@ -85,12 +85,12 @@ def test_a_slow_cpu_gets_a_smaller_size(rate, size):
     assert f'largest size block that fits: --configs {size} (' in text
 
 
-def test_a_cpu_without_optimisations_is_slower():
+def test_a_cpu_with_few_optimisations_is_slower():
     seconds = [
         float(re.search(r'and (\S+) s per update;', describe('size1m', rate=1e11, **flags))[1])
         for flags in ({}, {'jax.debug': True})
     ]
-    assert seconds[1] > 5 * seconds[0]
+    assert seconds[1] > 1.3 * seconds[0]
 
 
 def test_on_a_very_slow_cpu_the_fastest_is_named():
