@@ -61,14 +61,18 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
 
     if config.script != 'eval_only':
         _say_estimate(config, obs_space, act_space)
-    agent_config = elements.Config(
+    agent = Agent(obs_space, act_space, agent_config(config))
+    print(agent.describe(), flush=True)
+    return agent
+
+
+def agent_config(config: elements.Config) -> elements.Config:
+    """The `agent` section with the keys outside of it that the agent needs."""
+    return elements.Config(
         **config.agent,
         **{key: config[key] for key in AGENT_KEYS},
         replay_priority=config.replay.fracs.priority > 0,
     )
-    agent = Agent(obs_space, act_space, agent_config)
-    print(agent.describe(), flush=True)
-    return agent
 
 
 def _say_estimate(config: elements.Config, obs_space: dict, act_space: dict) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamerv3 import checks
+from dreamerv3 import checks, factories
 from dreamerv3 import config as configs
 from embodied import UserError, checkpoint, spaces
 
@@ -46,7 +46,9 @@ def load(folder: str | os.PathLike, seed: int | None = None, platform: str = 'au
         )
     own = {'jax.platform': platform, **HERE}
     own |= {} if seed is None else {'seed': seed}
-    config = elements.Config(data['config'])
+    # Keys that came after the version that saved it have their defaults.
+    defaults = factories.agent_config(configs.load())
+    config = elements.Config({**defaults.flat, **data['config']})
     if config.jax.compilation_cache:  # not a folder that a foreign checkpoint names
         own['jax.compilation_cache'] = default_cache()
     config = config.update(own)

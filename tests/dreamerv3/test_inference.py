@@ -136,6 +136,16 @@ def test_no_folder_that_a_checkpoint_names_keeps_steps(trained, tmp_path):
     assert not (tmp_path / 'foreign').exists()
 
 
+def test_a_checkpoint_from_before_a_key_came_acts_alike(trained, acts):
+    data = embodied.checkpoint.read(trained, ['agent'])['agent']
+    for key in ('jax.remat', 'agent.opt.wd', 'opt.wd'):
+        data['config'].pop(key, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embodied.checkpoint, 'read', lambda *_: {'agent': data})
+        agent = dreamerv3.load('any')
+    assert [int(agent.act({'vector': x})['action']) for x in DIGITS] == acts
+
+
 def test_a_ckpt_folder_copied_alone_acts_alike(trained, acts, tmp_path):
     agent = dreamerv3.load(shutil.copytree(trained / 'ckpt', tmp_path / 'x' / 'copy'))
     assert [int(agent.act(x)['action']) for x in DIGITS] == acts
