@@ -108,6 +108,10 @@ class Stream:
     def __next__(self) -> Any:
         raise NotImplementedError('Stream.__next__')
 
+    def ready(self) -> bool:
+        """Whether the next batch comes without a wait for others."""
+        return True
+
     def save(self) -> Any:
         """Return the place in the stream: JSON-able, None where there is nothing to keep."""
         raise NotImplementedError('Stream.save')

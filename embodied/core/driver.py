@@ -1,8 +1,9 @@
 """The driver: steps environments with a policy and hands every transition to its callbacks."""
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from .foreign import ForeignWorker
 from .workers import LocalEnv, ProcessEnv, accepts
 
 HOUR = 3600.0  # seconds within which restarts are counted
+PATIENCE = 60.0  # seconds for the step that is under way at the end, without a timeout
 
 
 class Driver:
@@ -117,6 +119,11 @@ class Driver:
     def close(self) -> None:
         """End all environments and their processes; calling it again does nothing."""
         envs, self._envs = self._envs, []
+        if self._under_way:  # one that is asked in its step may be ended before it closes
+            self._under_way = False
+            limit = time.monotonic() + (self._timeout or PATIENCE)
+            for env in envs:
+                env.settle(max(0.0, limit - time.monotonic()))
         for env in envs:
             env.ask_to_end()
         for env in envs:
@@ -133,7 +140,8 @@ class Driver:
         self._actions = {**acts, 'reset': obs['is_last'].copy()}
         batch = _join(obs, acts, outs, logs)
         if self._overlap:
-            self._send_all()
+            with self._fatal():
+                self._send_all()
         for callback in self._batch_callbacks:
             callback(batch, range(len(self)))
         for worker in range(len(self)):
@@ -145,17 +153,23 @@ class Driver:
     def _exchange(self) -> Step:
         """Send every environment its action and return the observations as batches."""
         self._steps += 1
-        try:
+        with self._fatal():
             if not self._under_way:
                 self._send_all()
             self._under_way = False
             observations = [self._receive(worker) for worker in range(len(self))]
+        keys = observations[0].keys()
+        return {key: np.stack([obs[key] for obs in observations]) for key in keys}
+
+    @contextlib.contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """End all environments for what one of them raises."""
+        try:
+            yield
         except BaseException:
             self.failed = True
             self.close()
             raise
-        keys = observations[0].keys()
-        return {key: np.stack([obs[key] for obs in observations]) for key in keys}
 
     def _send_all(self) -> None:
         for worker in range(len(self)):

@@ -47,6 +47,9 @@ class LocalEnv:
     def receive(self) -> Step:
         return self._env.step(self._action)
 
+    def settle(self, limit: float) -> None:
+        """There is no step under way here."""
+
     def ask_to_end(self) -> None:
         """There is nothing to start early here."""
 
@@ -99,6 +102,12 @@ class ProcessEnv:
 
     def receive(self) -> Step:
         return self._result()
+
+    def settle(self, limit: float) -> None:
+        """Wait for the step that is under way, at most for some seconds, and drop it."""
+        with contextlib.suppress(EOFError, OSError):
+            if self._conn.poll(limit):
+                self._conn.recv()
 
     def ask_to_end(self) -> None:
         """Let the process close its environment, without waiting for it."""

@@ -32,7 +32,7 @@ class Draws:
 
         By inversion: the number of cumulative probabilities that a uniform number reaches. That
         takes one random number for each variable, where the Gumbel-max trick takes one for
-        each class.
+        each class. Probabilities are met up to the resolution of uniform numbers, 1e-7.
         """
         probs = jax.nn.softmax(logits)
         reached = jax.lax.associative_scan(jnp.add, probs, axis=logits.ndim - 1)
@@ -286,7 +286,7 @@ def twohot(target: Float[Array, '*batch'], bins: Float[Array, 'bins']) -> Array:
     same = below == above
     to_below = jnp.where(same, 1, jnp.abs(bins[below] - target))
     to_above = jnp.where(same, 1, jnp.abs(bins[above] - target))
-    total = to_below + to_above
+    total = jnp.where(jnp.isnan(target), jnp.nan, to_below + to_above)
     return (
         jax.nn.one_hot(below, count) * (to_above / total)[..., None]
         + jax.nn.one_hot(above, count) * (to_below / total)[..., None]

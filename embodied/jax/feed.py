@@ -28,7 +28,7 @@ class DeviceFeed(Stream):
 
     def __next__(self) -> Batch:
         self._fetch()
-        return Batch(self.ahead.pop(), self._fetch)
+        return Batch(self.ahead.pop(), self._fetch_what_is_there)
 
     def save(self) -> Any:
         """Place of the source. The batch ahead is sampled anew after a load."""
@@ -38,6 +38,11 @@ class DeviceFeed(Stream):
         """Go on from a saved place, from the next batch on."""
         self.ahead.clear()
         self.source.load(state)
+
+    def _fetch_what_is_there(self) -> None:
+        # An update is not over before it is looked at: it waits for nobody.
+        if self.source.ready():
+            self._fetch()
 
     def _fetch(self) -> None:
         if not self.ahead:

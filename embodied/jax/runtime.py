@@ -9,7 +9,6 @@ outside of compiled steps it is the flat dict of `names`.
 """
 
 import contextlib
-import inspect
 import re
 import threading
 from concurrent.futures import Future
@@ -28,7 +27,7 @@ from embodied.core.errors import UserError
 from . import compiler, names, sharding
 from .feed import Batch, DeviceFeed
 from .setup import pick
-from .shelf import Shelf
+from .shelf import Shelf, sources
 
 Flat = dict[str, jax.Array]
 # Keys that change nothing in what is compiled; the seed is an argument.
@@ -129,6 +128,8 @@ class Runtime(Agent):
         with explained():
             # The step takes numpy where it runs, in less time than a transfer of its own.
             state, *rest = step(view, *carry, obs, self._seeds(count, purpose))
+            for leaf in jax.tree.leaves(rest):
+                leaf.copy_to_host_async()
             act, out, finite = jax.tree.map(np.asarray, rest)
         if not finite.all():
             name = self.model.checks[int(np.argmin(finite))]
@@ -263,7 +264,8 @@ class Runtime(Agent):
         length: of sequences, or the capacity of a table of states.
         """
         key = name, batch, length
-        self._prepare([key])
+        if key not in self._compiled:
+            self._prepare([key])
         return self._compiled[key]
 
     def _prepare(self, steps: list[tuple[str, int, int]]) -> None:
@@ -345,18 +347,22 @@ class Runtime(Agent):
         jaxcfg = self.config.jax
         if not jaxcfg.compilation_cache or not jaxcfg.jit or jax.process_count() > 1:
             return None
+        folder = Path(jaxcfg.compilation_cache).expanduser() / 'steps'
+        try:
+            return Shelf(folder, self._facts(), sources(type(self.model), type(self)))
+        except Exception as error:  # sources that cannot be read, or of no file
+            print(f'Compiled steps are not kept: {error}')
+            return None
+
+    def _facts(self) -> list:
+        """What the steps are made from."""
         config = {k: v for k, v in self.config.flat.items() if k not in UNTRACED}
         spaces = [
             (k, s.dtype.name, s.shape, np.array(s.low).tolist(), np.array(s.high).tolist())
             for k, s in self.spaces.items()
         ]
-        model = type(self.model)  # its package is what is traced beside ours
-        meshes = [str(self.train_mesh), str(self.policy_mesh)]
-        return Shelf(
-            Path(jaxcfg.compilation_cache).expanduser() / 'steps',
-            [f'{model.__module__}.{model.__qualname__}', config, spaces, meshes],
-            [Path(inspect.getfile(model)).parent],
-        )
+        classes = [f'{x.__module__}.{x.__qualname__}' for x in (type(self.model), type(self))]
+        return [classes, config, spaces, str(self.train_mesh), str(self.policy_mesh)]
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
         """What the key of one call is made of: seed, purpose, number of the call."""

@@ -11,9 +11,11 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import json
 import os
 import platform
+import sys
 import threading
 import uuid
 import zlib
@@ -25,6 +27,7 @@ import jax
 from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef, default_registry
 
+MANY = 2000  # files of sources; more are a folder of something else
 LIMIT = 2**30  # bytes of a folder, beyond which steps go that were not used for longest
 PACKAGES = ('jax', 'jaxlib', 'equinox', 'optax', 'numpy', 'elements')
 VARIABLES = ('XLA_FLAGS', 'LIBTPU_INIT_ARGS', 'TF_XLA_FLAGS', 'NVIDIA_TF32_OVERRIDE')
@@ -54,6 +57,8 @@ class Shelf:
         """The step of a key, ready to be called, or None if it is not here in one piece."""
         path = self._path(name, key)
         try:
+            if not _ours(path):
+                return None
             head, body = path.read_bytes().split(b'\n', 1)
             head = json.loads(head)
             if head['key'] != key or head['sha256'] != hashlib.sha256(body).hexdigest():
@@ -62,7 +67,8 @@ class Shelf:
             step = serialize_executable.deserialize_and_load(
                 zlib.decompress(body), *trees, devices[0].client, tuple(devices)
             )
-            os.utime(path)  # used now
+            with contextlib.suppress(OSError):  # on a medium that is only read
+                os.utime(path)  # used now
             return step
         except OSError:
             return None
@@ -85,6 +91,7 @@ class Shelf:
             # Not for others to write to: JAX unpickles what it loads.
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             aside.write_bytes(json.dumps(head).encode() + b'\n' + body)
+            aside.chmod(0o600)
             os.replace(aside, path)
             self._tidy()
         except Exception as error:  # no space, no permission, or a platform that cannot
@@ -100,12 +107,23 @@ class Shelf:
         stats = []
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process tidies as well
-                stats.append((path.stat().st_mtime_ns, path.stat().st_size, path))
-        total = 0
-        for _, size, path in sorted(stats, reverse=True):
+                if path.is_file():
+                    stats.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+        (_, total, _), *others = sorted(stats, reverse=True)
+        for _, size, path in others:
             total += size
             if total > self.limit:
                 path.unlink(missing_ok=True)
+
+
+def sources(*classes: type) -> list[Path]:
+    """The folders of the modules of some classes and of those that they inherit from."""
+    folders = set()
+    for cls in {x for each in classes for x in each.__mro__}:
+        package = cls.__module__.split('.')[0]
+        if package not in sys.stdlib_module_names and package not in PACKAGES:
+            folders.add(Path(inspect.getfile(cls)).parent)
+    return sorted(folders)
 
 
 class Watch(threading.local):
@@ -150,11 +168,20 @@ def _processor() -> list[str]:
     return sorted({x for x in lines if x.split('\t')[0].split(':')[0].strip() in names})
 
 
+def _ours(path: Path) -> bool:
+    """Whether nobody else can have written a file: JAX unpickles what it loads."""
+    found = path.stat()
+    return os.name == 'nt' or (found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022)
+
+
 def _digest(folders: Iterable[Path]) -> str:
     """Of all Python files below some folders."""
     found = hashlib.sha256()
     for folder in folders:
-        for path in sorted(folder.rglob('*.py')):
+        files = [x for x in folder.rglob('[!.]*.py') if x.is_file()]
+        if len(files) > MANY:
+            raise ValueError(f'{folder} holds {len(files)} files')
+        for path in sorted(files):
             found.update(f'{path.relative_to(folder)}\0'.encode())
             found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()

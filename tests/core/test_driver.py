@@ -18,6 +18,7 @@ import pytest
 
 import embodied
 from embodied.core import driver as driver_module
+from embodied.core import workers as workers_module
 from tests.doubles import CounterEnv, DoubleAgent, FaultyEnv
 
 KEYS = {'step', 'episode', 'env', 'last', 'reward', 'is_first', 'is_last', 'is_terminal'}
@@ -238,6 +239,26 @@ def test_a_reset_drops_the_step_that_is_under_way():
     for steps in seen:
         assert [int(x['step']) for x in steps] == [0, 1, 2, 0, 1]
         assert [int(x['episode']) for x in steps] == [0, 0, 0, 1, 1]
+
+
+def test_environments_close_after_the_step_that_is_under_way_at_the_end(tmp_path, monkeypatch):
+    """However long it takes: here longer than a process may take to end when it is asked."""
+    monkeypatch.setattr(workers_module, 'GRACE', 0.5)
+
+    class Slow(CounterEnv):
+        def step(self, action: dict) -> dict:
+            obs = super().step(action)
+            if obs['step'] == 2:
+                time.sleep(2)
+            return obs
+
+        def close(self) -> None:
+            (tmp_path / 'closed').touch()
+
+    driver = embodied.Driver([Slow], overlap=True)
+    driver(constant_policy, steps=2)
+    driver.close()
+    assert (tmp_path / 'closed').exists()
 
 
 @pytest.mark.parametrize('fault', ['raise', 'kill'])

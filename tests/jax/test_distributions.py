@@ -180,3 +180,10 @@ def test_concat_classes():
     assert concat.classes(shifted) == 6
     out = concat.concat({'x': shifted}, {'x': jnp.array([-3, 2])}, jnp.float32)
     np.testing.assert_array_equal(out, np.eye(6)[[0, 5]])
+
+
+def test_a_target_that_is_not_a_number_gives_a_loss_that_is_none():
+    bins = distributions.symexp_bins(9)
+    dist = distributions.TwoHot(jnp.zeros((3, 9)), bins)
+    loss = dist.loss(jnp.array([0.0, jnp.nan, jnp.inf]))
+    np.testing.assert_array_equal(jnp.isnan(loss), [False, True, False])

@@ -43,6 +43,24 @@ def test_batches_come_without_one_ahead_where_nobody_asks_for_it():
     assert source.count == 3
 
 
+def test_nothing_is_waited_for_while_the_devices_work():
+    class Remote(Numbers):
+        arrived = False
+
+        def ready(self):
+            return self.arrived
+
+    source = Remote()
+    feed = DeviceFeed(source, lambda x: x)
+    batch = next(feed)
+    batch.meanwhile()
+    assert source.count == 1
+    source.arrived = True
+    batch.meanwhile()
+    assert source.count == 2
+    assert next(feed) == {'number': 1}
+
+
 def test_a_loaded_place_counts_for_the_next_batch():
     feed = DeviceFeed(Numbers(), lambda x: x)
     next(feed).meanwhile()

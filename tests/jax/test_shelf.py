@@ -1,6 +1,7 @@
 """Compiled steps on disk: what is found again, what is not, and what may lie in the folder."""
 
 import os
+import pathlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -120,6 +121,56 @@ def test_a_damaged_file_is_ignored_and_written_again(tmp_path, damage):
     check(step)
     assert build(keep)[1] == 0
     assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.skipif(os.name == 'nt', reason='files have no such mode on Windows')
+def test_what_others_may_write_to_is_not_loaded(tmp_path):
+    build(Shelf(tmp_path, 'facts'))
+    [path] = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o620)
+    assert build(Shelf(tmp_path, 'facts'))[1] == 1
+
+
+def test_a_step_on_a_medium_that_is_only_read_is_loaded(tmp_path, monkeypatch):
+    build(Shelf(tmp_path, 'facts'))
+
+    def refuse(*args):
+        raise OSError(30, 'Read-only file system')
+
+    monkeypatch.setattr(shelf.os, 'utime', refuse)
+    assert build(Shelf(tmp_path, 'facts'))[1] == 0
+
+
+def test_the_newest_step_stays_however_large(tmp_path):
+    keep = Shelf(tmp_path, 'facts', limit=1)
+    build(keep, 'a')
+    (tmp_path / 'folder').mkdir()
+    build(keep, 'b')
+    assert sorted(x.name[0] for x in tmp_path.iterdir()) == ['b', 'f']
+
+
+def test_links_of_editors_and_hidden_files_are_no_sources(tmp_path):
+    (tmp_path / 'model.py').write_text('x = 1')
+    before = shelf._digest([tmp_path])
+    (tmp_path / '.#model.py').symlink_to('nowhere')
+    (tmp_path / 'gone.py').symlink_to('nowhere')
+    assert shelf._digest([tmp_path]) == before
+    (tmp_path / 'model.py').write_text('x = 2')
+    assert shelf._digest([tmp_path]) != before
+
+
+def test_sources_are_those_of_all_classes_that_one_inherits_from():
+    from dreamerv3 import agent
+    from embodied.core import base
+    from embodied.jax import runtime
+
+    class Mine(agent.Agent):
+        """An agent of a user, in a folder of his own."""
+
+    found = shelf.sources(agent.Dreamer, Mine)
+    folders = [pathlib.Path(x.__file__).parent for x in (agent, base, runtime)]
+    assert found == sorted([*folders, pathlib.Path(__file__).parent])
 
 
 def test_a_folder_that_cannot_be_written_costs_a_line(tmp_path, capsys):

@@ -82,11 +82,10 @@ class Actor:
                 return
         self._tell_end(request)
 
-    def close(self, tell: bool, everybody: bool = False) -> None:
+    def close(self, tell: bool) -> None:
         """Stop acting. tell: that the run is over, to environments that ask within seconds.
 
-        Otherwise what they ask stays unanswered, and they ask the next actor. everybody: not
-        only those that have asked before are awaited.
+        Otherwise what they ask stays unanswered, and they ask the next actor.
         """
         with self._changed:
             self._over, self._tell = True, tell
@@ -101,7 +100,7 @@ class Actor:
         for outbox in (self._replay, self._logger):
             outbox.close(limit)
         with self._changed:
-            known = {*range(self._envs)} if everybody else {*self._owners}
+            known = {*self._owners}
             self._changed.wait_for(lambda: not tell or self._told >= known, TELL)
 
     def _tell_end(self, request: 'Request') -> None:
@@ -197,7 +196,7 @@ class Request:
 
     def __init__(self, reply: Any, message: dict, args: Any, obs_space: dict):
         self.time = time.monotonic()
-        self.client, self.actor = reply.client, message['actor']
+        self.client, self.actor = reply.client, message.get('actor')
         self.envid, envs = int(message['envid']), args.envs + args.eval_envs
         if not 0 <= self.envid < envs:
             raise UserError(
@@ -274,6 +273,23 @@ class Carries:
             return old
 
         return _map(put, table, rows), act, out
+
+
+def dismiss(act_space: dict, args: Any) -> None:
+    """Tell environments that ask within seconds that there is nothing to do in this run."""
+    told: set[int] = set()
+
+    def act(reply: Any, message: dict) -> None:
+        reply([zeros(act_space), 'end'])
+        told.add(int(message['envid']))
+
+    server = rpc.Server(args.actor_addr, 'actor', args.bind)
+    server.bind('ident', lambda: b'')
+    server.defer('act', act, once=True)
+    limit = time.monotonic() + TELL
+    with server:
+        while len(told) < args.envs + args.eval_envs and time.monotonic() < limit:
+            time.sleep(PATIENCE)
 
 
 def batch_size(args: Any) -> int:

@@ -14,7 +14,7 @@ from ...core import checkpoint, clocks, rpc, signals
 from .. import lock, start
 from ..saver import Saver
 from . import common
-from .actor import Actor
+from .actor import Actor, dismiss
 from .learner import Learner, Reports
 
 DRAIN = 1.0  # seconds for the replay to answer at the end
@@ -51,13 +51,11 @@ def parallel_agent(
             ready()
         if step >= args.steps:
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
-            if not args.remote_envs:
-                return
+            if args.remote_envs:
+                dismiss(agent.act_space, args)
+            return
         run = Run(agent, step, cp, stop, failed, args)
         with contextlib.closing(run):
-            if step >= args.steps:
-                run.dismiss()
-                return
             run()
         if stop.requested:
             print(f'Stopped and saved at step {int(step):,}; the same command goes on.')
@@ -126,11 +124,6 @@ class Run:
         self._actor.close(tell=self._args.remote_envs and not self._stop.requested)
         self._log()
         self._saver.finish()
-
-    def dismiss(self) -> None:
-        """Tell environments elsewhere, which may be waiting, that the run is over."""
-        self._server.start()
-        self._actor.close(tell=True, everybody=True)
 
     def close(self) -> None:
         """Close what is connected."""

@@ -76,16 +76,16 @@ def parallel_env(
         while word != 'end':
             with watch:
                 obs = env.step(act)
-            about = {'actor': actor.result(), 'envid': envid, 'is_eval': is_eval}
-            act, word = _ask(client, {**about, 'obs': obs})
+            about = {'actor': _result(actor), 'envid': envid, 'is_eval': is_eval}
+            act, word = _result(client.call('act', {**about, 'obs': obs}))
             if word == 'reset':
                 actor = client.call('ident')
             act['reset'] = np.asarray(word == 'reset' or bool(obs['is_last']))
 
 
-def _ask(client: rpc.Client, message: dict) -> tuple[dict, str]:
+def _result(future: Any) -> Any:
     try:
-        return client.call('act', message).result()
+        return future.result()
     except rpc.RemoteError as error:
         raise UserError(str(error)) from None
 

@@ -26,9 +26,17 @@ class Remote(Stream):
         self._client, self._method, self._tick = client, method, tick
         self._futures: collections.deque[Any] = collections.deque()
 
-    def __next__(self) -> dict:
+    def ready(self) -> bool:
+        """Whether the next batch has arrived."""
+        self._ask()
+        return self._futures[0].done()
+
+    def _ask(self) -> None:
         while len(self._futures) < AHEAD:
             self._futures.append(self._client.call(self._method))
+
+    def __next__(self) -> dict:
+        self._ask()
         future = self._futures[0]
         while True:
             try:
