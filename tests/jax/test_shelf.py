@@ -10,12 +10,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from embodied.jax import compiler, shelf
 from embodied.jax.shelf import Shelf
 
 DEVICES = jax.devices()[:1]
 SCALE = jnp.float32(2)
+
+
+@pytest.fixture(autouse=True)
+def without_the_cache_of_jax(monkeypatch):
+    """Which would hold the step where compilation is slow, and then it is not kept."""
+    monkeypatch.delenv('JAX_COMPILATION_CACHE_DIR', raising=False)
+    folder = jax.config.jax_compilation_cache_dir
+    jax.config.update('jax_compilation_cache_dir', None)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update('jax_compilation_cache_dir', folder)
+    compilation_cache.reset_cache()
 
 
 class Step:

@@ -237,8 +237,12 @@ def kill(part, logdir, name):
     os.kill(victim, signal.SIGKILL)
     until(lambda: pid(logdir, name) != victim, f'the restart of {name}')
     count, restarted = len(lines(logdir)), time.monotonic()
+    going_on = lambda key: any(key in x for x in lines(logdir)[count:])
     for key in ('train/opt/updates', 'limiter/avail', 'fps/env', 'episode/score'):
-        until(lambda: any(key in x for x in lines(logdir)[count:]), f'{key} after {name}')  # noqa: B023
+        try:
+            until(lambda: part.process.poll() is None and going_on(key), f'{key} after {name}')  # noqa: B023
+        except AssertionError as error:
+            raise AssertionError(f'{error}:\n{part.text}') from None
     assert time.monotonic() - restarted < 20
     assert part.process.poll() is None, part.text
 
