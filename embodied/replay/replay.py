@@ -158,6 +158,8 @@ class Replay:
         ids = np.ascontiguousarray(data['stepid']).reshape(-1, 20)
         values = {k: np.asarray(v) for k, v in data.items() if k not in ('stepid', 'priority')}
         with self._lock:
+            if not self._storage.spec:  # nothing was inserted yet: all of them have left
+                return
             self._check_update(values, lead)
             runs = list(self._storage.runs(ids))
             if 'priority' in data and runs:

@@ -299,6 +299,15 @@ def test_update_ignores_steps_that_have_left():
     assert replay.sample(40)['latent'].max() < 7
 
 
+def test_an_empty_replay_ignores_updates():
+    """Of steps that an earlier one held, which was killed before it had saved them."""
+    steps = {'stepid': np.zeros((2, 3, 20), np.uint8), 'priority': np.ones((2, 3))}
+    replay = embodied.Replay(length=3, capacity=10)
+    replay.update({**steps, 'latent': np.zeros((2, 3, 4), np.float32)})
+    assert len(replay) == 0
+    assert replay.stats()['updates'] == 0
+
+
 def test_update_ignores_an_index_beyond_the_chunk():
     replay = embodied.Replay(length=2, chunksize=8)
     fill(replay, 3)
