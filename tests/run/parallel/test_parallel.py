@@ -71,8 +71,9 @@ def until(condition, what):
     """Wait until a condition holds, and return what it returns."""
     wait = threading.Event()
     for _ in range(LIMIT * 20):
-        if found := condition():
-            return found
+        with contextlib.suppress(json.JSONDecodeError):  # read while it was rewritten
+            if found := condition():
+                return found
         wait.wait(0.05)
     raise AssertionError(f'{what} did not happen within {LIMIT} s')
 
