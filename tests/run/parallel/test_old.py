@@ -32,5 +32,6 @@ def test_environments_of_numpy_1_23_feed_a_run(start, tmp_path):  # noqa: F811
         envs.end()
     finally:
         envs.process.kill()
-    assert len(base.stored(logdir)) == base.steps(logdir)['agent'] == 600
+    # The last batch may hold two of them.
+    assert 600 <= len(base.stored(logdir)) == base.steps(logdir)['agent'] <= 601
     assert np.unique(base.stored(logdir)[:, 1]).tolist() == [0, 1, 2]
