@@ -21,7 +21,7 @@ SHARE = 0.8  # of the free memory that a model may fill
 PATIENCE = 10.0  # seconds per update beyond which learning on a CPU is hopeless
 # Measured with the task dummy_disc on two shared cores, blocks size1m and debug: XLA's buffers
 # were 4.0 and 4.4 times the values that layers put out, the process took 0.9 and 0.6 GB beside
-# them, and an update took 4.5 and 7 times as long as a product of as many operations.
+# them, and an update took 4.5 and 6 to 7 times as long as a product of as many operations.
 # An accelerator may need less memory than that.
 BUFFERS = 4.0
 PROCESS = 0.9 * GB
