@@ -3,6 +3,7 @@
 Batches are 16 x 64, from spaces like those of a control suite (vector) and of Crafter (image).
 """
 
+import argparse
 import time
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -66,6 +67,17 @@ class Unallocated(Watched):
 
     def _init(self) -> dict:
         return dict(self._shapes)
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """A parser of the flags that name an agent; text: what the program says of itself."""
+    found = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument('--kind', choices=SPACES, default='vector')
+    found.add_argument('--size', default='size1m')
+    found.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
+    return found
 
 
 def make_config(size: str, dtype: str, **flags: Any) -> elements.Config:

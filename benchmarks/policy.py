@@ -9,7 +9,6 @@ Prints one line of JSON with a calibration of the machine just before and after.
     host_share_1        the rest's share of the call: transfers, counting, dispatch
 """
 
-import argparse
 import statistics
 from typing import Any
 
@@ -24,12 +23,7 @@ ENVS = (1, 16)
 
 def main() -> None:
     """Measure what the flags name."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--kind', choices=agents.SPACES, default='vector')
-    parser.add_argument('--size', default='size1m')
-    parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
+    parser = agents.parser(__doc__)
     parser.add_argument('--repeats', type=int, default=200)
     args = parser.parse_args()
     agent = agents.make_agent(args.kind, agents.make_config(args.size, args.dtype))

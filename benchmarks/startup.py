@@ -61,12 +61,7 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """The flags; --child is for the processes that this program starts."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--kind', choices=agents.SPACES, default='vector')
-    parser.add_argument('--size', default='size1m')
-    parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
+    parser = agents.parser(__doc__)
     parser.add_argument('--run', action='store_true')
     parser.add_argument('--child', nargs=2, help=argparse.SUPPRESS)  # cache, time of the start
     return parser.parse_args()

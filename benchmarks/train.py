@@ -21,7 +21,6 @@ Nothing is taken from a compilation cache, unless JAX_COMPILATION_CACHE_DIR name
 The same with report_ is of the report, for batches of 16 x 32.
 """
 
-import argparse
 import resource
 import statistics
 import sys
@@ -40,12 +39,7 @@ STEPS = ('train', 'report')
 
 def main() -> None:
     """Measure what the flags name."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--kind', choices=agents.SPACES, default='vector')
-    parser.add_argument('--size', default='size1m')
-    parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
+    parser = agents.parser(__doc__)
     parser.add_argument('--repeats', type=int, default=7)
     parser.add_argument('--count', action='store_true')
     args = parser.parse_args()
