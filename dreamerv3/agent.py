@@ -18,12 +18,12 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from embodied import UserError
-from embodied.jax import concat
+from embodied.jax import concat, steps
 from embodied.jax.heads import Head
 from embodied.jax.normalize import Normalizer
 from embodied.jax.optimizer import Optimizer, global_norm
 from embodied.jax.runtime import Runtime
-from embodied.jax.setup import compute_dtype
+from embodied.jax.setup import compute_dtype, devices
 from embodied.jax.slowmodel import SlowModel
 
 from . import inference, latents, losses, openloop, reference
@@ -82,6 +82,8 @@ class Dreamer:
         self.obs_space, self.act_space, self.config = dict(obs_space), dict(act_space), config
         self.dtype = DTYPES[config.jax.compute_dtype]
         self.context = config.replay_context
+        # Whether heads see imagined states step by step, which suits the caches of a CPU.
+        self.single = devices()[0].platform == 'cpu'
         rssm = config.dyn.rssm
         self.latents = latents.Latents(rssm.deter, rssm.stoch, rssm.classes, self.dtype)
         self.ext_space = {
@@ -248,40 +250,62 @@ class Dreamer:
         starts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tail)
         feat, act = self._imagine(model, starts, key)
         norms = {k: getattr(state, k) for k in ('retnorm', 'valnorm', 'advnorm')}
-        # Of the heads on imagined states only inputs and outputs are kept with jax.remat.
-        kept = eqx.filter_checkpoint if config.jax.remat else lambda head: head
         terms, ret, norms, metrics = losses.imag_loss(
-            act, model.rew(feat).pred(), model.con(feat).prob(), kept(model.pol)(feat),
-            kept(model.val)(feat), slow(feat), norms, update=update, contdisc=config.contdisc,
+            act, *self._predicted(model, slow, feat), self._over(model.pol, feat),
+            self._over(model.val, feat), norms, update=update, contdisc=config.contdisc,
             horizon=config.horizon, **config.imag_loss,
         )  # fmt: skip
+        metrics |= losses.randomness(metrics, model.pol(feat[0, :1]))
         terms = {k: v.mean(1).reshape(batch, last) for k, v in terms.items()}
         if config.repval_loss and last > 1:  # a return needs the step after
             feat = features(tail)
             feat = feat if config.repval_grad else sg(feat)
+            value = model.val(feat)
             flags = (
                 obs[k][:, -last:].astype(f32) for k in ('is_last', 'is_terminal', 'reward')
             )
             boot = ret[:, 0].reshape(batch, last)
             terms['repval'], norms['valnorm'] = losses.repl_loss(
-                *flags, boot, model.val(feat), slow(feat), norms['valnorm'], update=update,
-                horizon=config.horizon, lam=config.repl_loss.lam,
-                slowreg=config.repl_loss.slowreg,
+                *flags, boot, slow(feat).pred(), lambda fn, *xs: fn(value, *xs),
+                norms['valnorm'], update=update, horizon=config.horizon,
+                lam=config.repl_loss.lam, slowreg=config.repl_loss.slowreg,
             )  # fmt: skip
         return terms, norms, metrics
 
     def _imagine(self, model, starts, key):
-        """Features (N, H+1, …) and actions from N start states, without gradients but into
-        the start features (`ac_grads`).
+        """Features (H+1, N, …) and actions (N, H+1, …) from N start states, without gradients
+        but into the start features (`ac_grads`).
         """
         # Nothing is learned through the rollout itself, so nothing of it is kept for a
         # backward pass.
-        frozen = jax.tree.map(lambda x: sg(x) if eqx.is_array(x) else x, model)
+        frozen = _frozen(model)
         act = lambda feat, key: _sample(frozen.pol(feat), key)
         feat, acts = frozen.dyn.imagine(sg(starts), act, self.config.imag_length, key)
         if self.config.ac_grads:
-            feat = feat.at[:, 0].set(features(starts))
-        return feat, acts
+            feat = feat.at[0].set(features(starts))
+        return feat, jax.tree.map(lambda x: x.swapaxes(0, 1), acts)
+
+    def _predicted(self, model, slow, feat):
+        """Reward, continuation, value and slow value (N, H+1) of imagined states, as numbers."""
+        model, slow = _frozen((model, slow))
+
+        def predict(feat):
+            value, slowvalue = model.val(feat).pred(), slow(feat).pred()
+            return model.rew(feat).pred(), model.con(feat).prob(), value, slowvalue
+
+        found = steps.over(predict, sg(feat), single=self.single)
+        return jax.tree.map(jnp.transpose, found)
+
+    def _over(self, head: Head, feat: Array) -> losses.Over:
+        """What the head predicts of imagined states (H+1, N, …), for arrays (N, H+1, …)."""
+        swap = lambda tree: jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
+
+        def over(fn, *xs):
+            at = lambda feat, *xs: fn(head(feat), *xs)
+            remat = self.config.jax.remat
+            return swap(steps.over(at, feat, *swap(xs), single=self.single, again=remat))
+
+        return over
 
     def _gradnorms(self, state, start, obs, prevact, key):
         """Norm of the gradient of each scaled loss term, by key."""
@@ -411,6 +435,10 @@ def _sample(dists: Mapping[str, Any], key: PRNGKeyArray) -> dict[str, Array]:
     """One draw for each key of an action."""
     keys = jax.random.split(key, len(dists))
     return {k: dists[k].sample(sub) for k, sub in zip(sorted(dists), keys, strict=True)}
+
+
+def _frozen(tree: Any) -> Any:
+    return jax.tree.map(lambda x: sg(x) if eqx.is_array(x) else x, tree)
 
 
 def _state(carry: Carry) -> dict[str, Array]:

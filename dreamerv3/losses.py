@@ -4,16 +4,18 @@ Paper: sections "Critic learning" (equations 4 to 6) and "Actor learning" (equat
 Time is the second axis. B sequences or N starts, T steps, H imagined steps, H1 = H + 1 states.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from embodied.jax.distributions import Distribution, Sampled
+from embodied.jax.distributions import Sampled
 from embodied.jax.normalize import Normalizer
 
+# over(fn, *xs): fn(dist, *xs) of a head's distributions and arrays, at all steps.
+Over = Callable[..., Any]
 f32 = jnp.float32
 sg = jax.lax.stop_gradient
 
@@ -48,9 +50,10 @@ def imag_loss(
     act: Mapping[str, Array],
     rew: Float[Array, 'N H1'],
     con: Float[Array, 'N H1'],
-    policy: Mapping[str, Sampled],
-    value: Distribution,
-    slowvalue: Distribution,
+    val: Float[Array, 'N H1'],
+    slowval: Float[Array, 'N H1'],
+    policy: Over,
+    value: Over,
     norms: Mapping[str, Normalizer],
     *,
     update: bool,
@@ -63,13 +66,14 @@ def imag_loss(
 ) -> tuple[dict[str, Array], Float[Array, 'N H1-1'], dict[str, Normalizer], dict[str, Array]]:
     """Losses of policy and value on imagined trajectories of H steps from N starts.
 
-    act, policy, value and slowvalue cover all H + 1 states. `norms` are retnorm, valnorm and
-    advnorm; with `update` they see this batch first. Returns the losses (N, H), the
-    λ-returns (N, H), the normalisers and scalar metrics.
+    act and what the heads predict cover all H + 1 states: val and slowval as the critic and
+    its slow copy give them, `policy` and `value` as functions of the distributions there.
+    `norms` are retnorm, valnorm and advnorm; with `update` they see this batch first. Returns
+    the losses (N, H), the λ-returns (N, H), the normalisers and scalar metrics.
     """
     voffset, vscale = norms['valnorm'].offset_scale()
-    val = value.pred() * vscale + voffset
-    slowval = slowvalue.pred() * vscale + voffset
+    slowpred = slowval
+    val, slowval = val * vscale + voffset, slowval * vscale + voffset
     tarval = slowval if slowtar else val
     disc = 1.0 if contdisc else 1 - 1 / horizon
     weight = jnp.cumprod(disc * con, 1) / disc
@@ -84,13 +88,12 @@ def imag_loss(
         norms['advnorm'] = norms['advnorm'].update(adv)
     aoffset, ascale = norms['advnorm'].offset_scale()
     adv_normed = (adv - aoffset) / ascale
-    logpi = sum(dist.logp(sg(act[key]))[:, :-1] for key, dist in policy.items())
-    ents = {key: dist.entropy()[:, :-1] for key, dist in policy.items()}
+    logpi, ents = jax.tree.map(lambda x: x[:, :-1], policy(_acting, act))
     policy_loss = sg(weight[:, :-1]) * -(logpi * sg(adv_normed) + actent * sum(ents.values()))
 
     if update:
         norms['valnorm'] = norms['valnorm'].update(ret)
-    value_loss, tar_normed = _value_loss(value, slowvalue, ret, norms['valnorm'], slowreg)
+    value_loss, tar_normed = _value_loss(value, slowpred, ret, norms['valnorm'], slowreg)
     losses = {'policy': policy_loss, 'value': sg(weight[:, :-1]) * value_loss}
 
     ret_normed = (ret - roffset) / rscale
@@ -101,12 +104,12 @@ def imag_loss(
         'slowval': slowval.mean(), 'ret_min': ret_normed.min(), 'ret_max': ret_normed.max(),
         'ret_rate': (jnp.abs(ret_normed) >= 1).astype(f32).mean(),
     }  # fmt: skip
-    return losses, ret, norms, metrics | _entropy_metrics(policy, ents)
+    return losses, ret, norms, metrics | {f'ent/{k}': v.mean() for k, v in ents.items()}
 
 
 def repl_loss(
     last: Float[Array, 'B T'], term: Float[Array, 'B T'], rew: Float[Array, 'B T'],
-    boot: Float[Array, 'B T'], value: Distribution, slowvalue: Distribution,
+    boot: Float[Array, 'B T'], slowval: Float[Array, 'B T'], value: Over,
     valnorm: Normalizer, *, update: bool, horizon: int, lam: float, slowreg: float,
 ) -> tuple[Float[Array, 'B T-1'], Normalizer]:  # fmt: skip
     """Loss of the value on replayed trajectories; boot are the imagined returns at each step.
@@ -118,28 +121,40 @@ def repl_loss(
     ret = lambda_return(last, term, rew, boot, disc, lam)
     if update:
         valnorm = valnorm.update(ret)
-    loss, _ = _value_loss(value, slowvalue, ret, valnorm, slowreg)
+    loss, _ = _value_loss(value, slowval, ret, valnorm, slowreg)
     return weight[:, :-1] * loss, valnorm
 
 
-def _entropy_metrics(policy, ents) -> dict[str, Array]:
-    """Entropy of each action, and how far it is from the least to the greatest possible."""
-    metrics = {}
+def randomness(
+    metrics: Mapping[str, Array], policy: Mapping[str, Sampled]
+) -> dict[str, Array]:
+    """Metrics `rand/KEY`: how far `ent/KEY` is from the least to the greatest possible.
+
+    `policy` are the distributions of any one state.
+    """
+    found = {}
     for key, dist in policy.items():
-        metrics[f'ent/{key}'] = ents[key].mean()
         if bounds := dist.entropy_bounds():
             low, high = bounds
-            metrics[f'rand/{key}'] = (ents[key].mean() - low) / (high - low)
-    return metrics
+            found[f'rand/{key}'] = (metrics[f'ent/{key}'] - low) / (high - low)
+    return found
 
 
-def _value_loss(value, slowvalue, ret, valnorm, slowreg) -> tuple[Array, Array]:
+def _acting(policy: Mapping[str, Sampled], act: Mapping[str, Array]) -> tuple[Array, dict]:
+    """Log-probability of what was done, and entropy of each action."""
+    logp = sum(dist.logp(sg(act[key])) for key, dist in policy.items())
+    return logp, {key: dist.entropy() for key, dist in policy.items()}
+
+
+def _value_loss(
+    value: Over, slowval: Array, ret: Array, valnorm: Normalizer, slowreg: float
+) -> tuple[Array, Array]:
     """Cross-entropy with the normalised return and, for stability, with the slow value."""
     offset, scale = valnorm.offset_scale()
     target = sg((ret - offset) / scale)
     padded = jnp.concatenate([target, jnp.zeros_like(target[:, -1:])], 1)
-    loss = value.loss(padded) + slowreg * value.loss(sg(slowvalue.pred()))
-    return loss[:, :-1], target
+    both = lambda dist, target, slow: dist.loss(target) + slowreg * dist.loss(slow)
+    return value(both, padded, sg(slowval))[:, :-1], target
 
 
 def named_losses(losses: Mapping[str, Any]) -> dict[str, Array]:

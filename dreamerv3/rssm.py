@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from embodied import UserError
-from embodied.jax import concat
+from embodied.jax import concat, recurrence
 from embodied.jax.distributions import OneHot
-from embodied.jax.nets import BlockLinear, Layer, Linear, dense
+from embodied.jax.nets import BlockLinear, Layer, Linear, Product, dense
 
 State = dict[str, Array]
 
@@ -103,13 +103,12 @@ class RSSM(eqx.Module):
         )  # fmt: skip
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
         keys = jax.random.split(key, tokens.shape[1])
-        cell = Cell(self)
 
-        def step(state, xs):
+        def step(cell, state, xs):
             state, logit = self._observe(cell, state, *xs)
             return state, {**state, 'logit': logit}
 
-        state, states = jax.lax.scan(step, state, (*inputs, keys))
+        state, states = recurrence.scan(step, Cell(self), state, (*inputs, keys))
         return state, jax.tree.map(lambda x: x.swapaxes(0, 1), states)
 
     def observe_step(
@@ -124,32 +123,31 @@ class RSSM(eqx.Module):
         self, state: State, policy: Callable[[Array, PRNGKeyArray], dict[str, Array]],
         length: int, key: PRNGKeyArray,
     ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
-        """Features (B, length + 1, …) from the start states on, and what the policy does there.
+        """Features (length + 1, B, …) from the start states on, and what the policy does there.
 
         policy(features, key): actions. What follows on the last of them is not imagined. Not
         made to be differentiated.
         """
         cell, key, last_key = Cell(self), *jax.random.split(key)
         feat = features(state)
-        # Filled in place: stacked by the scan, time would come first and have to be moved.
-        filled = jnp.zeros((len(feat), length + 1, feat.shape[-1]), feat.dtype)
+        # Filled in place, with a place for the last, which would else mean to copy all.
+        filled = jnp.zeros((length + 1, *feat.shape), feat.dtype)
 
         def step(carry, xs):
             state, feat, filled = carry
             index, key = xs
             act_key, key = jax.random.split(key)
             action = policy(feat, act_key)
-            filled = filled.at[:, index].set(feat)
+            filled = filled.at[index].set(feat)
             state = self._imagine(cell, state, self._action_share(action), key)
             return (state, features(state), filled), action
 
         xs = jnp.arange(length), jax.random.split(key, length)
         (_, feat, filled), actions = jax.lax.scan(step, (state, feat, filled), xs)
         actions = jax.tree.map(
-            lambda x, y: jnp.concatenate([x, y[None]]).swapaxes(0, 1),
-            actions, policy(feat, last_key),
+            lambda x, y: jnp.concatenate([x, y[None]]), actions, policy(feat, last_key)
         )  # fmt: skip
-        return filled.at[:, length].set(feat), actions
+        return filled.at[length].set(feat), actions
 
     def replay(self, state: State, action: Mapping[str, Array], key: PRNGKeyArray) -> State:
         """Prior states (B, T, …) under recorded actions (B, T, …)."""
@@ -192,14 +190,9 @@ class RSSM(eqx.Module):
     def _observe(self, cell, state, token_share, action, is_first, key):
         state = jax.tree.map(lambda x: _where(is_first, 0, x), state)
         deter = cell(state, action)
-        x = self._first_obs().finish(cell.posterior(deter, token_share))
-        if self.obs:
-            x = self.obs[0].finish(x)
-            for layer in self.obs[1:]:
-                x = layer(x)
-            x = self.obslogit(x)
-        stoch = self._dist(x).sample(key).astype(self.dtype)
-        return {'deter': deter, 'stoch': stoch}, x
+        logit = cell.posterior(deter, token_share)
+        stoch = self._dist(logit).sample(key).astype(self.dtype)
+        return {'deter': deter, 'stoch': stoch}, logit
 
     def _imagine(self, cell, state, action, key):
         deter = cell(state, action)
@@ -214,14 +207,15 @@ class RSSM(eqx.Module):
         x = self.dynin[2](x)
         hidden = x.shape[-1]
         start = self.sizes[0] // self.blocks + 2 * hidden
-        return x @ self.dynhid[0].linear.shared(start, hidden).astype(x.dtype)
+        return self.dynhid[0].linear.shared(start, hidden).product(x)
 
-    def _first_obs(self) -> Linear:
+    def first_obs(self) -> Linear:
+        """The first layer that sees tokens."""
         return self.obs[0].linear if self.obs else self.obslogit
 
     def _token_share(self, tokens: Array) -> Array:
         start = 0 if self.absolute else self.sizes[0]
-        layer = self._first_obs().rows(start, tokens.shape[-1])
+        layer = self.first_obs().rows(start, tokens.shape[-1])
         return layer.product(tokens.astype(self.dtype))
 
     def _dist(self, logit: Array) -> OneHot:
@@ -237,29 +231,36 @@ class Cell(eqx.Module):
 
     inputs: tuple[Layer, Layer]
     first: Layer
-    groups: BlockLinear
-    common: Array
+    common: Product
     rest: tuple[Layer, ...]
     gates: tuple[BlockLinear, ...]
-    obs: Linear | None
+    obs: tuple[Layer, ...]
+    obslogit: Linear
+    absolute: bool = eqx.field(static=True)
 
     def __init__(self, dyn: RSSM):
         deter, first = dyn.sizes[0], dyn.dynhid[0].linear
         group = deter // dyn.blocks
-        self.inputs, self.first, self.rest = dyn.dynin[:2], dyn.dynhid[0], dyn.dynhid[1:]
+        self.inputs, self.rest, self.absolute = dyn.dynin[:2], dyn.dynhid[1:], dyn.absolute
         # Each group sees its own part of deter and all of what the inputs have in common.
-        self.groups = first.rows(0, group)
+        self.first = _with_linear(dyn.dynhid[0], first.rows(0, group))
         hidden = sum(x.linear.bias.shape[0] for x in self.inputs)
         self.common = first.shared(group, hidden)
         self.gates = dyn.dyngru.columns(3)
-        self.obs = None if dyn.absolute else dyn._first_obs().rows(0, deter)
+        self.obs, self.obslogit = dyn.obs, dyn.obslogit
+        if not dyn.absolute:  # else the first layer sees tokens alone
+            own = dyn.first_obs().rows(0, deter)
+            if self.obs:
+                self.obs = (_with_linear(self.obs[0], own), *self.obs[1:])
+            else:
+                self.obslogit = own
 
     def __call__(self, state: State, action_share: Array) -> Array:
         """Next deter from the state and the action's share of the first hidden layer."""
         deter = state['deter']
         stoch = state['stoch'].reshape(*deter.shape[:-1], -1)
         common = jnp.concatenate([self.inputs[0](deter), self.inputs[1](stoch)], -1)
-        x = self.groups.product(deter) + common @ self.common.astype(deter.dtype)
+        x = self.first.linear.product(deter) + self.common.product(common)
         x = self.first.finish(self.first.linear.finish(x + action_share))
         for layer in self.rest:
             x = layer(x)
@@ -269,14 +270,27 @@ class Cell(eqx.Module):
         return update * cand + (1 - update) * deter
 
     def posterior(self, deter: Array, token_share: Array) -> Array:
-        """The product of the first posterior layer."""
-        return token_share if self.obs is None else token_share + self.obs.product(deter)
+        """Logits (*batch, stoch, classes) given deter and the token's share."""
+        x, first = token_share, self.obs[0].linear if self.obs else self.obslogit
+        if not self.absolute:
+            x = x + first.product(deter)
+        x = first.finish(x)
+        if not self.obs:
+            return x
+        x = self.obs[0].finish(x)
+        for layer in self.obs[1:]:
+            x = layer(x)
+        return self.obslogit(x)
 
 
 def features(state: Mapping[str, Array]) -> Float[Array, '*batch feat']:
     """Input of all heads: deter and flattened stoch."""
     deter, stoch = state['deter'], state['stoch']
     return jnp.concatenate([deter, stoch.reshape(*deter.shape[:-1], -1)], -1)
+
+
+def _with_linear(layer: Layer, linear: Linear | BlockLinear) -> Layer:
+    return eqx.tree_at(lambda x: x.linear, layer, linear)
 
 
 def _where(cond: Array, x, y: Array) -> Array:

@@ -135,6 +135,16 @@ class Linear(eqx.Module):
         return y.reshape(*y.shape[:-1], *self.out)
 
 
+class Product(eqx.Module):
+    """x·W over the last axis."""
+
+    kernel: Float[Array, 'inp out']
+
+    def product(self, x: Float[Array, '*batch inp']) -> Float[Array, '*batch out']:
+        """x·W."""
+        return x @ self.kernel.astype(x.dtype)
+
+
 class BlockLinear(eqx.Module):
     """Block-diagonal Linear: the last axis in g contiguous groups, one matrix each."""
 
@@ -157,10 +167,10 @@ class BlockLinear(eqx.Module):
         """The inputs start, start+1, … of each group alone."""
         return eqx.tree_at(lambda x: x.kernel, self, self.kernel[:, start : start + size])
 
-    def shared(self, start: int, size: int) -> Float[Array, 'size units']:
-        """The kernel of such inputs for one that all groups have in common."""
+    def shared(self, start: int, size: int) -> 'Product':
+        """Such inputs (*batch, size) for one that all groups have in common."""
         kernel = self.rows(start, size).kernel
-        return jnp.moveaxis(kernel, 0, 1).reshape(size, -1)
+        return Product(jnp.moveaxis(kernel, 0, 1).reshape(size, -1))
 
     def columns(self, parts: int) -> tuple['BlockLinear', ...]:
         """Layers that give the output in parts; each has a share of every group.

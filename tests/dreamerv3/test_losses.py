@@ -65,6 +65,11 @@ def test_lambda_return_refuses_other_shapes():
         losses.lambda_return(NONE, NONE, REW[:, 1:], BOOT, 0.9, 0.9)
 
 
+def over(dist):
+    """Applies functions to a head's distributions at all steps, as the agent does."""
+    return lambda fn, *xs: fn(dist, *xs)
+
+
 def twohot(values):
     """Value distributions that predict these values."""
     bins = distributions.symexp_bins(255)
@@ -90,10 +95,12 @@ def imagine(**changes):
     def run(x, which):
         bins = distributions.symexp_bins(255)
         value = distributions.TwoHot(x['value'], bins)
+        pred = jax.lax.stop_gradient(value.pred())
+        policy = {'action': distributions.Categorical(x['logits'])}
         out, ret, _, metrics = losses.imag_loss(
-            act, x['rew'], x['con'], {'action': distributions.Categorical(x['logits'])},
-            value, value, norms, update=True, contdisc=True, horizon=333, slowtar=False,
-            lam=0.95, actent=3e-4, slowreg=1.0,
+            act, x['rew'], x['con'], pred, pred, over(policy), over(value), norms,
+            update=True, contdisc=True, horizon=333, slowtar=False, lam=0.95, actent=3e-4,
+            slowreg=1.0,
         )  # fmt: skip
         return out[which].sum(), (out, ret, metrics)
 
@@ -141,7 +148,7 @@ def test_replay_value_loss_leaves_out_last_steps_and_is_least_at_the_return():
     right = jnp.concatenate([ret, jnp.zeros((1, 1))], 1)
     opts = dict(update=True, horizon=333, lam=0.95, slowreg=0.0)
     loss = lambda value, last: losses.repl_loss(
-        last, NONE, REW, BOOT, twohot(value), twohot(value), valnorm, **opts
+        last, NONE, REW, BOOT, value, over(twohot(value)), valnorm, **opts
     )[0]
     assert loss(right, NONE).shape == (1, 3)
     assert loss(right, NONE).sum() < loss(right + 0.5, NONE).sum()

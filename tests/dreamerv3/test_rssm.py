@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dreamerv3.rssm import RSSM, features
+from embodied.jax import recurrence
 
 KEY = jax.random.key(0)
 ACT = {
@@ -102,12 +103,12 @@ def test_imagination_under_recorded_actions_is_the_replay_of_them():
     _, action, _ = inputs(length=1)
     act = {k: v[:, 0] for k, v in action.items()}
     feat, acts = dyn.imagine(state, lambda feat, key: act, 3, KEY)
-    assert feat.shape == (B, 4, 16 + 3 * 4)
-    assert acts['move'].shape == (B, 4, *act['move'].shape[1:])
-    np.testing.assert_array_equal(acts['move'][:, 3], act['move'])
-    np.testing.assert_array_equal(feat[:, 0], features(state))
+    assert feat.shape == (4, B, 16 + 3 * 4)
+    assert acts['move'].shape == (4, *act['move'].shape)
+    np.testing.assert_array_equal(acts['move'][3], act['move'])
+    np.testing.assert_array_equal(feat[0], features(state))
     again = dyn.replay(state, action, KEY)
-    np.testing.assert_allclose(feat[:, 1, :16], again['deter'][:, 0], rtol=1e-6)
+    np.testing.assert_allclose(feat[1, :, :16], again['deter'][:, 0], rtol=1e-6)
 
 
 def test_the_policy_acts_on_the_features_that_are_returned_beside_its_actions():
@@ -117,7 +118,7 @@ def test_the_policy_acts_on_the_features_that_are_returned_beside_its_actions():
     seen = lambda feat, key: {**act, 'move': feat[:, : act['move'].shape[-1]]}
     feat, acts = dyn.imagine(carry(dyn), seen, 3, KEY)
     np.testing.assert_array_equal(acts['move'], feat[..., : act['move'].shape[-1]])
-    assert (feat[:, 1:] != feat[:, :-1]).any((0, 2)).all()
+    assert (feat[1:] != feat[:-1]).any((1, 2)).all()
 
 
 def test_large_actions_count_as_their_sign():
@@ -155,3 +156,26 @@ def test_bfloat16_states_stay_bfloat16():
     tokens, action, is_first = inputs()
     _, states = dyn.observe(dyn.initial(B), tokens.astype(jnp.bfloat16), action, is_first, KEY)
     assert states['deter'].dtype == states['stoch'].dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    'changes', [{}, {'absolute': True}, {'obslayers': 0, 'dynlayers': 2}, {'norm': 'none'}]
+)
+def test_gradients_of_observing_are_those_of_a_plain_scan(changes, monkeypatch):
+    dyn = make(**changes)
+    tokens, action, is_first = inputs()
+
+    @eqx.filter_grad
+    def grad(args):
+        dyn, state, tokens = args
+        _, states = dyn.observe(state, tokens, action, is_first, KEY)
+        weigh = lambda x: (x * jax.random.normal(KEY, x.shape)).sum()
+        return sum(weigh(x) for x in states.values())
+
+    found = grad((dyn, carry(dyn), tokens))
+    plain = lambda step, cell, *args: jax.lax.scan(lambda s, x: step(cell, s, x), *args)
+    monkeypatch.setattr(recurrence, 'scan', plain)
+    expected = grad((dyn, carry(dyn), tokens))
+    for mine, theirs in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        scale = max(1, np.abs(theirs).max())
+        np.testing.assert_allclose(mine / scale, theirs / scale, rtol=0, atol=1e-5)

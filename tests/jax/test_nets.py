@@ -141,7 +141,7 @@ def test_shares_of_a_block_linear_sum_to_the_whole():
     )
     np.testing.assert_allclose(block.finish(parts), whole, atol=1e-6)
     common = jnp.broadcast_to(x[:, :1], x.shape)
-    shared = x[:, 0] @ block.shared(0, 4)
+    shared = block.shared(0, 4).product(x[:, 0])
     np.testing.assert_allclose(block.finish(shared), block(flat(common)), atol=1e-6)
 
 

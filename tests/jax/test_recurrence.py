@@ -1,0 +1,117 @@
+"""Scans with a backward pass of their own: the same numbers and gradients as a plain scan."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from embodied.jax import nets, recurrence
+
+KEYS = list(jax.random.split(jax.random.key(0), 8))
+T, B, UNITS = 5, 3, 8
+
+
+class Cell(eqx.Module):
+    """A step with all kinds of modules, one of them used twice, one not at all."""
+
+    dense: nets.Layer
+    gates: tuple[nets.BlockLinear, ...]
+    shared: nets.Product
+    shift: nets.Norm
+    out: nets.Linear
+    idle: nets.Linear
+
+    def __init__(self, norm: str):
+        self.dense = nets.dense(KEYS[0], UNITS, UNITS, norm=norm)
+        block = nets.BlockLinear(KEYS[1], UNITS, 2 * UNITS, 2)
+        self.gates, self.shared = block.columns(2), block.shared(0, 4)
+        self.shift = nets.Norm('layer', UNITS)
+        self.out = nets.Linear(KEYS[2], UNITS, (2, 4))
+        self.idle = nets.Linear(KEYS[3], UNITS, UNITS)
+
+
+def step(cell, state, xs):
+    x, first, key = xs
+    state = jnp.where(first[..., None], 0, state)
+    x = cell.dense.finish(cell.dense.linear.finish(cell.dense.linear.product(state) + x))
+    reset, update = (gate(x) for gate in cell.gates)
+    wide = cell.shared.product(x[..., :4])
+    state = jnp.tanh(reset + wide[..., :UNITS]) * jax.nn.sigmoid(update) + cell.dense(state)
+    state = cell.shift(state) + 0.1 * jax.random.normal(key, state.shape, state.dtype)
+    return state, {'out': cell.out(state), 'state': state}
+
+
+def plain(step, cell, state, xs):
+    return jax.lax.scan(lambda state, x: step(cell, state, x), state, xs)
+
+
+def inputs(batch=(B,)):
+    state = jax.random.normal(KEYS[4], (*batch, UNITS))
+    x = jax.random.normal(KEYS[5], (T, *batch, UNITS))
+    first = jnp.zeros((T, *batch), bool).at[2].set(True)
+    return state, (x, first, jax.random.split(KEYS[6], T))
+
+
+def total(scan, norm, batch):
+    """Weighed sum of all outputs as a function of parameters, state and inputs."""
+    state, (x, *rest) = inputs(batch)
+    params, static = eqx.partition(Cell(norm), eqx.is_array)
+    weigh = lambda y, key: (y * jax.random.normal(key, y.shape)).sum()
+
+    def fn(params, state, x):
+        last, ys = scan(step, eqx.combine(params, static), state, (x, *rest))
+        parts = [last, ys['out'], ys['state']]
+        return sum(weigh(y, k) for y, k in zip(parts, KEYS, strict=False)), (last, ys)
+
+    return fn, (params, state, x)
+
+
+@pytest.mark.parametrize(('norm', 'batch'), [('rms', (B,)), ('layer', (2, B)), ('none', ())])
+def test_numbers_and_gradients_are_those_of_a_plain_scan(norm, batch):
+    found, expected = (
+        jax.jit(jax.value_and_grad(fn, (0, 1, 2), has_aux=True))(*args)
+        for fn, args in (total(scan, norm, batch) for scan in (recurrence.scan, plain))
+    )
+    jax.tree.map(np.testing.assert_array_equal, found[0][1], expected[0][1])
+    assert jax.tree.structure(found[1]) == jax.tree.structure(expected[1])
+    for mine, theirs in zip(*map(jax.tree.leaves, (found[1], expected[1])), strict=True):
+        scale = max(1, np.abs(theirs).max())
+        np.testing.assert_allclose(mine / scale, theirs / scale, rtol=0, atol=1e-5)
+    idle = found[1][0].idle
+    np.testing.assert_array_equal(idle.kernel, 0)
+    assert all(np.abs(x).max() > 0 for x in jax.tree.leaves(eqx.tree_at(
+        lambda x: (x.idle, x.dense.linear), found[1][0], (None, None))))  # fmt: skip
+
+
+def test_gradients_are_those_of_small_differences():
+    fn, args = total(recurrence.scan, 'rms', (B,))
+    value = lambda *args: fn(*jax.tree.map(jnp.asarray, args))[0]
+    check_grads(value, args, order=1, modes=['rev'], rtol=2e-2, atol=2e-2)
+
+
+def test_half_precision_keeps_its_dtypes():
+    fn, (params, state, x) = total(recurrence.scan, 'rms', (B,))
+    half = lambda x: x.astype(jnp.bfloat16)
+    grads, (last, _) = jax.grad(fn, (0, 1, 2), has_aux=True)(params, half(state), half(x))
+    assert last.dtype == jnp.bfloat16
+    assert {x.dtype for x in jax.tree.leaves(grads[0])} == {jnp.dtype('float32')}
+    assert grads[1].dtype == grads[2].dtype == jnp.bfloat16
+
+
+def test_the_backward_pass_forms_no_kernel_gradient_in_its_loop():
+    fn, args = total(recurrence.scan, 'rms', (B,))
+    jaxpr = jax.make_jaxpr(jax.grad(fn, has_aux=True))(*args)
+    scans = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == 'scan']
+    assert len(scans) == 2
+    kernels = {x.shape for x in jax.tree.leaves(args[0]) if x.ndim > 1}
+    for scan in scans:
+        outs = {x.aval.shape for x in scan.outvars}
+        assert not outs & kernels
+
+
+def test_parameters_that_it_would_not_see_are_refused():
+    layers, x = (nets.Linear(KEYS[0], 3, 3), jnp.ones(3)), jnp.ones((2, 3))
+    with pytest.raises(ValueError, match='outside of linear maps and norms'):
+        recurrence.scan(lambda layers, carry, x: (carry, x), layers, x[0], x)
