@@ -286,7 +286,7 @@ class Dreamer:
         return feat, jax.tree.map(lambda x: x.swapaxes(0, 1), acts)
 
     def _predicted(self, model, slow, feat):
-        """Reward, continuation, value and slow value (N, H+1) of imagined states, as numbers."""
+        """Reward, continuation, value and slow value (N, H+1) of imagined states."""
         model, slow = _frozen((model, slow))
 
         def predict(feat):

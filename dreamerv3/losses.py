@@ -125,9 +125,7 @@ def repl_loss(
     return weight[:, :-1] * loss, valnorm
 
 
-def randomness(
-    metrics: Mapping[str, Array], policy: Mapping[str, Sampled]
-) -> dict[str, Array]:
+def randomness(metrics: Mapping[str, Array], policy: Mapping[str, Sampled]) -> dict[str, Array]:
     """Metrics `rand/KEY`: how far `ent/KEY` is from the least to the greatest possible.
 
     `policy` are the distributions of any one state.
