@@ -4,6 +4,8 @@
 
 Prints one line of JSON with a calibration of the machine just before and after. With --count
 nothing runs and no parameters exist: arithmetic and memory alone, for models of any size.
+--heads says how actor and critic see imagined states: step by step (as on CPUs), all at once
+(as on accelerators), or all at once and again in the backward pass (with jax.remat).
 Nothing is taken from a compilation cache, unless JAX_COMPILATION_CACHE_DIR names one.
 
     build_s                 making the agent, its initialisation included
@@ -42,13 +44,16 @@ def main() -> None:
     parser = agents.parser(__doc__)
     parser.add_argument('--repeats', type=int, default=7)
     parser.add_argument('--count', action='store_true')
+    parser.add_argument('--heads', choices=('step', 'once', 'again'))
     args = parser.parse_args()
     before = calibrate()
-    config = agents.make_config(args.size, args.dtype)
+    config = agents.make_config(args.size, args.dtype, **{'jax.remat': args.heads == 'again'})
     cls = agents.Unallocated if args.count else agents.Watched
     start = time.perf_counter()
     agent = agents.make_agent(args.kind, config, cls)
     figures = {'build_s': short(time.perf_counter() - start)}
+    if args.heads:
+        agent.model.single = args.heads == 'step'
     for name in STEPS:
         figures |= compilation(agent, name)
     if not args.count:
@@ -57,7 +62,7 @@ def main() -> None:
     if not args.count:
         figures['rate'] = rate(figures, args.dtype, before, after)
     figures['max_rss_mib'] = max_rss_mib()
-    flags = {k: v for k, v in vars(args).items() if k != 'repeats'}
+    flags = {k: v for k, v in vars(args).items() if k != 'repeats' and v is not None}
     print(line('train', flags, figures, before, after))
 
 

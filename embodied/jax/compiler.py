@@ -40,16 +40,17 @@ def begin(
     devices: Sequence[jax.Device] = (),
     shelf: Shelf | None = None,
     fast_start: bool = False,
-    once: bool = False,
+    seldom: bool = False,
 ) -> Future:
     """Start to compile, see `compiled`; what comes is the compiled function.
 
     XLA works in a thread of its own, several programs at a time; tracing, which Python can only
-    do for one at a time, is over on return. once: it is to run a single time. With a shelf the
-    function is taken from there, or kept there for its name and the devices that it runs on.
+    do for one at a time, is over on return. seldom: how soon it runs matters more than how
+    fast. With a shelf the function is taken from there, or kept there for its name and the
+    devices that it runs on.
     """
     platform = jax.devices()[0].platform
-    choice = options(platform, quick=fast_start or (once and platform == 'cpu'))
+    choice = options(platform, quick=fast_start or (seldom and platform == 'cpu'))
     key = shelf.key(name, args, devices, choice) if shelf else ''
     if shelf and (kept := shelf.load(name, key, devices)):
         done: Future = Future()
