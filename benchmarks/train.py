@@ -53,7 +53,7 @@ def main() -> None:
     agent = agents.make_agent(args.kind, config, cls)
     figures = {'build_s': short(time.perf_counter() - start)}
     if args.heads:
-        agent.model.single = args.heads == 'step'
+        agent.model.stepwise = args.heads == 'step'
     for name in STEPS:
         figures |= compilation(agent, name)
     if not args.count:

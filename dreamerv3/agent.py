@@ -83,7 +83,7 @@ class Dreamer:
         self.dtype = DTYPES[config.jax.compute_dtype]
         self.context = config.replay_context
         # Whether heads see imagined states step by step, which suits the caches of a CPU.
-        self.single = devices()[0].platform == 'cpu'
+        self.stepwise = devices()[0].platform == 'cpu'
         rssm = config.dyn.rssm
         self.latents = latents.Latents(rssm.deter, rssm.stoch, rssm.classes, self.dtype)
         self.ext_space = {
@@ -286,26 +286,25 @@ class Dreamer:
         return feat, jax.tree.map(lambda x: x.swapaxes(0, 1), acts)
 
     def _predicted(self, model, slow, feat):
-        """Reward, continuation, value and slow value (N, H+1) of imagined states."""
+        """Reward, continuation and slow value (N, H+1) of imagined states, as numbers."""
         model, slow = _frozen((model, slow))
-
-        def predict(feat):
-            value, slowvalue = model.val(feat).pred(), slow(feat).pred()
-            return model.rew(feat).pred(), model.con(feat).prob(), value, slowvalue
-
-        found = steps.over(predict, sg(feat), single=self.single)
+        predict = lambda feat: (
+            model.rew(feat).pred(),
+            model.con(feat).prob(),
+            slow(feat).pred(),
+        )
+        found = steps.over(predict, sg(feat), stepwise=self.stepwise)
         return jax.tree.map(jnp.transpose, found)
 
     def _over(self, head: Head, feat: Array) -> losses.Over:
         """What the head predicts of imagined states (H+1, N, …), for arrays (N, H+1, …)."""
         swap = lambda tree: jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
-
-        def over(fn, *xs):
-            at = lambda feat, *xs: fn(head(feat), *xs)
-            remat = self.config.jax.remat
-            return swap(steps.over(at, feat, *swap(xs), single=self.single, again=remat))
-
-        return over
+        how = dict(stepwise=self.stepwise, remat=self.config.jax.remat)
+        if not any(how.values()):
+            dist = head(feat)  # once, whatever is asked of it
+            return lambda fn, *xs: swap(fn(dist, *swap(xs)))
+        at = lambda fn: lambda feat, *xs: fn(head(feat), *xs)
+        return lambda fn, *xs: swap(steps.over(at(fn), feat, *swap(xs), **how))
 
     def _gradnorms(self, state, start, obs, prevact, key):
         """Norm of the gradient of each scaled loss term, by key."""

@@ -50,7 +50,6 @@ def imag_loss(
     act: Mapping[str, Array],
     rew: Float[Array, 'N H1'],
     con: Float[Array, 'N H1'],
-    val: Float[Array, 'N H1'],
     slowval: Float[Array, 'N H1'],
     policy: Over,
     value: Over,
@@ -66,14 +65,15 @@ def imag_loss(
 ) -> tuple[dict[str, Array], Float[Array, 'N H1-1'], dict[str, Normalizer], dict[str, Array]]:
     """Losses of policy and value on imagined trajectories of H steps from N starts.
 
-    act and what the heads predict cover all H + 1 states: val and slowval as the critic and
-    its slow copy give them, `policy` and `value` as functions of the distributions there.
+    act and what the heads predict cover all H + 1 states: slowval is what the slow critic
+    gives there, `policy` and `value` apply functions to the distributions of actor and critic.
     `norms` are retnorm, valnorm and advnorm; with `update` they see this batch first. Returns
     the losses (N, H), the λ-returns (N, H), the normalisers and scalar metrics.
     """
     voffset, vscale = norms['valnorm'].offset_scale()
     slowpred = slowval
-    val, slowval = val * vscale + voffset, slowval * vscale + voffset
+    val = sg(value(lambda dist: dist.pred())) * vscale + voffset
+    slowval = slowpred * vscale + voffset
     tarval = slowval if slowtar else val
     disc = 1.0 if contdisc else 1 - 1 / horizon
     weight = jnp.cumprod(disc * con, 1) / disc
@@ -113,6 +113,8 @@ def repl_loss(
     valnorm: Normalizer, *, update: bool, horizon: int, lam: float, slowreg: float,
 ) -> tuple[Float[Array, 'B T-1'], Normalizer]:  # fmt: skip
     """Loss of the value on replayed trajectories; boot are the imagined returns at each step.
+
+    slowval and value are as for `imag_loss`, on the replayed states.
 
     Steps that end an episode are left out. Returns the loss and the normaliser.
     """

@@ -130,7 +130,7 @@ class RSSM(eqx.Module):
         """
         cell, key, last_key = Cell(self), *jax.random.split(key)
         feat = features(state)
-        # Filled in place, with a place for the last, which would else mean to copy all.
+        # Filled in place: to append the last features to a stack would copy all of it.
         filled = jnp.zeros((length + 1, *feat.shape), feat.dtype)
 
         def step(carry, xs):

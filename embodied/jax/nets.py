@@ -167,7 +167,7 @@ class BlockLinear(eqx.Module):
         """The inputs start, start+1, … of each group alone."""
         return eqx.tree_at(lambda x: x.kernel, self, self.kernel[:, start : start + size])
 
-    def shared(self, start: int, size: int) -> 'Product':
+    def shared(self, start: int, size: int) -> Product:
         """Such inputs (*batch, size) for one that all groups have in common."""
         kernel = self.rows(start, size).kernel
         return Product(jnp.moveaxis(kernel, 0, 1).reshape(size, -1))

@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from .nets import BlockLinear, Linear, Norm, Product
 
+f32 = jnp.float32
 MAPS = (Linear, BlockLinear, Product)
 
 
@@ -25,13 +26,15 @@ def scan(
 ) -> tuple[Any, Any]:
     """`jax.lax.scan` of step(layers, carry, x) -> (carry, y) over the first axis of xs.
 
-    The gradients are the same up to rounding. All parameters of `layers` belong to its linear
-    maps and norms, carry and y consist of floats, and `step` finds in its arguments all that
-    is differentiated. Raises ValueError for parameters elsewhere.
+    The gradients are the same up to rounding; there is no forward mode. All parameters of
+    `layers` belong to its linear maps and norms, which `step` calls (or their `product` and
+    `finish`), and it finds in its arguments all that is differentiated. T is at least 1, and
+    axes between time and features are batch axes.
+    Raises ValueError for parameters elsewhere.
     """
     modules, treedef = jax.tree.flatten(layers, is_leaf=_is_module)
-    if odd := [x for x in modules if eqx.is_array(x)]:
-        raise ValueError(f'Found parameters outside of linear maps and norms: {odd}')
+    if odd := [x.shape for x in modules if eqx.is_array(x)]:
+        raise ValueError(f'Found parameters outside of linear maps and norms, of shapes {odd}')
     params, static = eqx.partition(modules, eqx.is_array)
     inputs, fixed = eqx.partition(xs, eqx.is_inexact_array)
 
@@ -61,9 +64,16 @@ def scan(
         params, carries, inputs, fixed, products = residuals
         modules = eqx.combine(params, static)
         back = [_transposed(x) if isinstance(x, MAPS) else None for x in modules]
-        visits, once = _Visits(), _Once()
         first = jax.tree.map(lambda x: x[0], (carries, inputs, fixed))
-        outs = jax.eval_shape(lambda: (visit(visits, modules, *first), visits.outs)[1])
+        calls, places = [], []
+
+        def outputs():
+            visits = _Visits()
+            visit(visits, modules, *first)
+            calls.extend(visits.calls)
+            return visits.outs
+
+        outs = jax.eval_shape(outputs)
 
         def body(cotangent, xs):
             (carry, inputs, fixed, products), of_y = xs
@@ -75,15 +85,17 @@ def scan(
             taps = [jnp.zeros(x.shape, x.dtype) for x in outs]
             _, pullback, seen = jax.vjp(again, carry, inputs, taps, has_aux=True)
             carry, inputs, taps = pullback((cotangent, of_y))
-            return carry, (inputs, once.kept([*seen, *taps]))
+            unique, places[:] = _once([*seen, *taps])
+            return carry, (inputs, unique)
 
         xs = (carries, inputs, fixed, products), cotangents[1]
         carry, (inputs, kept) = jax.lax.scan(body, cotangents[0], xs, reverse=True)
-        kept = once.all(kept)
-        seen, taps = kept[: len(outs)], kept[len(outs) :]
+        ends = [kept[i] for i in places]
         found = jax.tree.map(jnp.zeros_like, params)
-        for (index, name), *ends in zip(visits.calls, seen, taps, strict=True):
-            gradient = _gradient(params[index], static[index], name, *ends)
+        for (index, name), x, tap in zip(
+            calls, ends[: len(outs)], ends[len(outs) :], strict=True
+        ):
+            gradient = _gradient(modules[index], name, x, tap)
             found[index] = jax.tree.map(jnp.add, found[index], gradient)
         return found, carry, inputs, None
 
@@ -91,26 +103,43 @@ def scan(
     return run(params, carry, inputs, fixed)
 
 
-def _gradient(params: Any, static: Any, name: str, x: Array, tap: Array) -> Any:
-    """Gradient of a module's parameters by all inputs and cotangents (T, …) of a call."""
-    if x.ndim > 2:  # a sum over one axis is faster than over two
-        x, tap = (y.reshape(-1, *y.shape[2:]) for y in (x, tap))
-    call = lambda params: getattr(eqx.combine(params, static), name)(x)
-    return jax.vjp(call, params)[1](tap)[0]
+def _gradient(module: Any, name: str, x: Array, tap: Array) -> Any:
+    """Gradient of a module's parameters by all inputs and cotangents (T, …) of a call.
+
+    Sums are in float32, whatever the dtype of both, and over the axes as they are: a batch that
+    is split over devices stays where it is.
+    """
+    if not isinstance(module, MAPS) or name == 'finish':
+        params, static = eqx.partition(module, eqx.is_array)
+        call = lambda params: getattr(eqx.combine(params, static), name)(x.astype(f32))
+        return jax.vjp(call, params)[1](tap.astype(f32))[0]
+    tap = tap.reshape(*x.shape[:-1], -1)
+    gradient = jax.tree.map(jnp.zeros_like, eqx.filter(module, eqx.is_array))
+    gradient = eqx.tree_at(lambda g: g.kernel, gradient, _kernel_gradient(module, x, tap))
+    if name == '__call__' and not isinstance(module, Product):
+        bias = _contract(jnp.ones(tap.shape[:-1], tap.dtype), tap)
+        gradient = eqx.tree_at(lambda g: g.bias, gradient, bias)
+    return gradient
 
 
-class _Once:
-    """Finds what is in a list of arrays several times, so that a scan keeps it once."""
+def _kernel_gradient(module: Any, x: Array, tap: Array) -> Array:
+    if not isinstance(module, BlockLinear):
+        return _contract(x, tap)
+    groups = lambda y: y.reshape(*y.shape[:-1], len(module.kernel), -1)
+    return jax.vmap(_contract, (-2, -2))(groups(x), groups(tap))
 
-    def kept(self, arrays: list[Array]) -> list[Array]:
-        unique = {id(x): x for x in arrays}
-        place = {name: i for i, name in enumerate(unique)}
-        self.places = [place[id(x)] for x in arrays]
-        return list(unique.values())
 
-    def all(self, kept: list[Array]) -> list[Array]:
-        """The whole list from the arrays kept."""
-        return [kept[i] for i in self.places]
+def _contract(x: Array, y: Array) -> Array:
+    """Product of both over all axes but the last of y, and of x where that has as many."""
+    lead = tuple(range(y.ndim - 1))
+    return jax.lax.dot_general(x, y, ((lead, lead), ((), ())), preferred_element_type=f32)
+
+
+def _once(arrays: list[Array]) -> tuple[list[Array], list[int]]:
+    """The arrays without those in the list twice, and the place of each among them."""
+    unique = {id(x): x for x in arrays}
+    place = {name: i for i, name in enumerate(unique)}
+    return list(unique.values()), [place[id(x)] for x in arrays]
 
 
 class _Visits:
@@ -121,7 +150,8 @@ class _Visits:
     """
 
     def __init__(self, products=None, back=None, taps=None):
-        self.again, self.back, self.taps = products and iter(products), back, iter(taps or ())
+        self.again = None if products is None else iter(products)
+        self.back, self.taps = back, iter(taps or ())
         self.calls, self.seen, self.outs, self.products = [], [], [], []
 
     def __call__(self, index: int, module: Any, name: str, x: Array) -> Array:

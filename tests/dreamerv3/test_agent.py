@@ -205,7 +205,7 @@ def test_heads_that_see_all_imagined_steps_at_once_give_the_same_update(trained,
     """As on accelerators, with and without computing them again in the backward pass."""
     _, _, _, expected = trained
     agent = make_agent(**{'jax.remat': remat})
-    agent.model.single = False
+    agent.model.stepwise = False
     carry, batch = agent.init_train(12), make_batch(agent, 0)
     traced = jax.make_jaxpr(agent._train)(agent.state, carry, batch, agent._seeds(0, 'train'))
     again = str(traced).count('checkpoint[') + str(traced).count('remat')

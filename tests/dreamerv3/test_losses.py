@@ -95,10 +95,9 @@ def imagine(**changes):
     def run(x, which):
         bins = distributions.symexp_bins(255)
         value = distributions.TwoHot(x['value'], bins)
-        pred = jax.lax.stop_gradient(value.pred())
         policy = {'action': distributions.Categorical(x['logits'])}
         out, ret, _, metrics = losses.imag_loss(
-            act, x['rew'], x['con'], pred, pred, over(policy), over(value), norms,
+            act, x['rew'], x['con'], value.pred(), over(policy), over(value), norms,
             update=True, contdisc=True, horizon=333, slowtar=False, lam=0.95, actent=3e-4,
             slowreg=1.0,
         )  # fmt: skip

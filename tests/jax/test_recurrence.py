@@ -100,6 +100,33 @@ def test_half_precision_keeps_its_dtypes():
     assert grads[1].dtype == grads[2].dtype == jnp.bfloat16
 
 
+@pytest.mark.parametrize('dtype', [jnp.bfloat16, jnp.float16])
+def test_gradients_in_half_precision_are_as_good_as_those_of_a_plain_scan(dtype):
+    _, args = total(plain, 'rms', (16,))
+    params, *rest = args
+    half = [x.astype(dtype) for x in rest]
+    grad = lambda scan, *rest: jax.jit(jax.grad(total(scan, 'rms', (16,))[0], has_aux=True))(
+        params, *rest
+    )[0]
+    exact, mine, theirs = grad(plain, *rest), grad(recurrence.scan, *half), grad(plain, *half)
+    for a, b, c in zip(*map(jax.tree.leaves, (exact, mine, theirs)), strict=True):
+        assert np.abs(a - b).max() <= 1.5 * np.abs(a - c).max() + 1e-3 * np.abs(a).max()
+
+
+@pytest.mark.skipif(jax.device_count() < 2, reason='needs two devices, see conftest.py')
+def test_a_batch_that_is_split_over_devices_stays_where_it_is():
+    fn, (params, *rest) = total(recurrence.scan, 'rms', (4,))
+    mesh = jax.sharding.Mesh(jax.devices()[:2], 'd')
+    axes = jax.sharding.PartitionSpec('d'), jax.sharding.PartitionSpec(None, 'd')
+    rest = [
+        jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+        for x, spec in zip(rest, axes, strict=True)
+    ]
+    text = jax.jit(jax.grad(fn, has_aux=True)).lower(params, *rest).compile().as_text()
+    assert 'all-reduce' in text
+    assert 'all-gather' not in text
+
+
 def test_the_backward_pass_forms_no_kernel_gradient_in_its_loop():
     fn, args = total(recurrence.scan, 'rms', (B,))
     jaxpr = jax.make_jaxpr(jax.grad(fn, has_aux=True))(*args)
