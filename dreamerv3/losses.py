@@ -140,7 +140,7 @@ def randomness(metrics: Mapping[str, Array], policy: Mapping[str, Sampled]) -> d
     return found
 
 
-def _acting(policy: Mapping[str, Sampled], act: Mapping[str, Array]) -> tuple[Array, dict]:
+def _acting(policy: Mapping[str, Sampled], act: Mapping[str, Array]) -> tuple[Any, dict]:
     """Log-probability of what was done, and entropy of each action."""
     logp = sum(dist.logp(sg(act[key])) for key, dist in policy.items())
     return logp, {key: dist.entropy() for key, dist in policy.items()}
