@@ -336,7 +336,7 @@ class Runtime(Agent):
             return plain
         return compiler.begin(
             jitted, *args, name=name, devices=list(mesh.devices.flat), shelf=self._shelf,
-            fast_start=self.config.jax.debug, seldom=name in ('init', 'report'),
+            fast_start=self.config.jax.debug, seldom=name == 'init',
         )  # fmt: skip
 
     def _open_shelf(self) -> Shelf | None:
