@@ -91,16 +91,22 @@ def scan(
         xs = (carries, inputs, fixed, products), cotangents[1]
         carry, (inputs, kept) = jax.lax.scan(body, cotangents[0], xs, reverse=True)
         ends = [kept[i] for i in places]
-        found = jax.tree.map(jnp.zeros_like, params)
-        for (index, name), x, tap in zip(
-            calls, ends[: len(outs)], ends[len(outs) :], strict=True
-        ):
-            gradient = _gradient(modules[index], name, x, tap)
-            found[index] = jax.tree.map(jnp.add, found[index], gradient)
+        found = _gradients(modules, calls, ends[: len(outs)], ends[len(outs) :])
         return found, carry, inputs, None
 
     run.defvjp(forward, backward)
     return run(params, carry, inputs, fixed)
+
+
+def _gradients(
+    modules: list[Any], calls: list[tuple[int, str]], seen: list[Array], taps: list[Array]
+) -> list[Any]:
+    """Gradients of all modules' parameters, summed over the calls of each."""
+    found = [jax.tree.map(jnp.zeros_like, eqx.filter(x, eqx.is_array)) for x in modules]
+    for (index, name), x, tap in zip(calls, seen, taps, strict=True):
+        gradient = _gradient(modules[index], name, x, tap)
+        found[index] = jax.tree.map(jnp.add, found[index], gradient)
+    return found
 
 
 def _gradient(module: Any, name: str, x: Array, tap: Array) -> Any:

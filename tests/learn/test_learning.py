@@ -48,8 +48,7 @@ def test_learns_what_it_saw_two_steps_earlier(tmp_path):
     scores = curve.train(tmp_path, flags, games.Remember)
     means = curve.thousands(scores, 500)
     assert means[0] < 0.7
-    # Of 1,500 steps: what it learned by then dips for a few episodes now and then.
-    assert np.mean(means[-3:]) >= 0.9
+    assert means[-1] >= 0.9
 
 
 @pytest.mark.learn
