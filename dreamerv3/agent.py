@@ -248,11 +248,11 @@ class Dreamer:
         last = min(config.imag_last or length, length)
         tail = jax.tree.map(lambda x: x[:, -last:], {k: states[k] for k in ('deter', 'stoch')})
         starts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tail)
-        feat, act = self._imagine(model, starts, key)
+        feat, act, predicted = self._imagine(model, slow, starts, key)
+        policy, value = self._over(model, feat)
         norms = {k: getattr(state, k) for k in ('retnorm', 'valnorm', 'advnorm')}
         terms, ret, norms, metrics = losses.imag_loss(
-            act, *self._predicted(model, slow, feat), self._over(model.pol, feat),
-            self._over(model.val, feat), norms, update=update, contdisc=config.contdisc,
+            act, *predicted, policy, value, norms, update=update, contdisc=config.contdisc,
             horizon=config.horizon, **config.imag_loss,
         )  # fmt: skip
         metrics |= losses.randomness(metrics, model.pol(feat[0, :1]))
@@ -272,39 +272,43 @@ class Dreamer:
             )  # fmt: skip
         return terms, norms, metrics
 
-    def _imagine(self, model, starts, key):
-        """Features (H+1, N, …) and actions (N, H+1, …) from N start states, without gradients
-        but into the start features (`ac_grads`).
+    def _imagine(self, model, slow, starts, key):
+        """Features (H+1, N, …) from N start states; actions (N, H+1, …); and reward,
+        continuation and slow value (N, H+1) of all states. Without gradients, but into the
+        features of the start (`ac_grads`).
         """
         # Nothing is learned through the rollout itself, so nothing of it is kept for a
         # backward pass.
-        frozen = _frozen(model)
-        act = lambda feat, key: _sample(frozen.pol(feat), key)
-        feat, acts = frozen.dyn.imagine(sg(starts), act, self.config.imag_length, key)
+        model, slow = _frozen((model, slow))
+
+        def predict(feat):
+            return model.rew(feat).pred(), model.con(feat).prob(), slow(feat).pred()
+
+        def visit(feat, key):
+            return _sample(model.pol(feat), key), predict(feat) if self.stepwise else ()
+
+        feat, *found = model.dyn.imagine(sg(starts), visit, self.config.imag_length, key)
+        act, predicted = _swap_time((found[0], found[1] or predict(feat)))
         if self.config.ac_grads:
             feat = feat.at[0].set(features(starts))
-        return feat, jax.tree.map(lambda x: x.swapaxes(0, 1), acts)
+        return feat, act, predicted
 
-    def _predicted(self, model, slow, feat):
-        """Reward, continuation and slow value (N, H+1) of imagined states, as numbers."""
-        model, slow = _frozen((model, slow))
-        predict = lambda feat: (
-            model.rew(feat).pred(),
-            model.con(feat).prob(),
-            slow(feat).pred(),
-        )
-        found = steps.over(predict, sg(feat), stepwise=self.stepwise)
-        return jax.tree.map(jnp.transpose, found)
-
-    def _over(self, head: Head, feat: Array) -> losses.Over:
-        """What the head predicts of imagined states (H+1, N, …), for arrays (N, H+1, …)."""
-        swap = lambda tree: jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
+    def _over(self, model, feat) -> tuple[losses.Over, losses.Over]:
+        """What actor and critic make of features (H+1, N, …), as losses.imag_loss asks them."""
         how = dict(stepwise=self.stepwise, remat=self.config.jax.remat)
-        if not any(how.values()):
-            dist = head(feat)  # once, whatever is asked of it
-            return lambda fn, *xs: swap(fn(dist, *swap(xs)))
-        at = lambda fn: lambda feat, *xs: fn(head(feat), *xs)
-        return lambda fn, *xs: swap(steps.over(at(fn), feat, *swap(xs), **how))
+        mlps = lambda feat: (model.pol.mlp(feat), model.val.mlp(feat))
+        hidden = steps.over(mlps, feat, products=self.stepwise, **how)
+
+        def over(head, hidden):
+            if not any(how.values()):
+                dist = head.output(hidden)  # once, whatever is asked of it
+                return lambda fn, *xs: _swap_time(fn(dist, *_swap_time(xs)))
+            at = lambda fn: lambda hidden, *xs: fn(head.output(hidden), *xs)
+            return lambda fn, *xs: _swap_time(
+                steps.over(at(fn), hidden, *_swap_time(xs), **how)
+            )
+
+        return over(model.pol, hidden[0]), over(model.val, hidden[1])
 
     def _gradnorms(self, state, start, obs, prevact, key):
         """Norm of the gradient of each scaled loss term, by key."""
@@ -434,6 +438,11 @@ def _sample(dists: Mapping[str, Any], key: PRNGKeyArray) -> dict[str, Array]:
     """One draw for each key of an action."""
     keys = jax.random.split(key, len(dists))
     return {k: dists[k].sample(sub) for k, sub in zip(sorted(dists), keys, strict=True)}
+
+
+def _swap_time(tree):
+    """Arrays (T, N, …) as (N, T, …), or the other way round."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
 
 
 def _frozen(tree: Any) -> Any:

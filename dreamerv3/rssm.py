@@ -120,34 +120,36 @@ class RSSM(eqx.Module):
         return self._observe(Cell(self), state, share, action, is_first, key)[0]
 
     def imagine(
-        self, state: State, policy: Callable[[Array, PRNGKeyArray], dict[str, Array]],
+        self, state: State, visit: Callable[[Array, PRNGKeyArray], tuple[dict, Any]],
         length: int, key: PRNGKeyArray,
-    ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
-        """Features (length + 1, B, …) from the start states on, and what the policy does there.
+    ) -> tuple[Array, dict[str, Array], Any]:  # fmt: skip
+        """Features (length + 1, B, …) from the start states on, and what `visit` finds there.
 
-        policy(features, key): actions. What follows on the last of them is not imagined. Not
-        made to be differentiated.
+        visit(features, key): actions, and whatever else is to be kept of a step while its
+        features are at hand. What follows on the last actions is not imagined. Not made to be
+        differentiated.
         """
         cell, key, last_key = Cell(self), *jax.random.split(key)
-        feat = features(state)
+        feat = jax.eval_shape(features, state)
         # Filled in place: to append the last features to a stack would copy all of it.
         filled = jnp.zeros((length + 1, *feat.shape), feat.dtype)
 
         def step(carry, xs):
-            state, feat, filled = carry
+            state, filled = carry
             index, key = xs
             act_key, key = jax.random.split(key)
-            action = policy(feat, act_key)
+            feat = features(state)
+            found = visit(feat, act_key)
             filled = filled.at[index].set(feat)
-            state = self._imagine(cell, state, self._action_share(action), key)
-            return (state, features(state), filled), action
+            state = self._imagine(cell, state, self._action_share(found[0]), key)
+            return (state, filled), found
 
         xs = jnp.arange(length), jax.random.split(key, length)
-        (_, feat, filled), actions = jax.lax.scan(step, (state, feat, filled), xs)
-        actions = jax.tree.map(
-            lambda x, y: jnp.concatenate([x, y[None]]), actions, policy(feat, last_key)
-        )  # fmt: skip
-        return filled.at[length].set(feat), actions
+        (state, filled), found = jax.lax.scan(step, (state, filled), xs)
+        feat = features(state)
+        last = visit(feat, last_key)
+        found = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), found, last)
+        return filled.at[length].set(feat), *found
 
     def replay(self, state: State, action: Mapping[str, Array], key: PRNGKeyArray) -> State:
         """Prior states (B, T, …) under recorded actions (B, T, …)."""

@@ -108,7 +108,11 @@ class Head(eqx.Module):
             }
 
     def __call__(self, x: Array) -> dists.Distribution | dict[str, dists.Distribution]:
-        x = self.mlp(x)
+        """Distribution, or a dict of them, for features (*batch, inp)."""
+        return self.output(self.mlp(x))
+
+    def output(self, hidden: Array) -> dists.Distribution | dict[str, dists.Distribution]:
+        """The same given what the MLP makes of the features."""
         if isinstance(self.head, dict):
-            return {name: head(x) for name, head in self.head.items()}
-        return self.head(x)
+            return {name: head(hidden) for name, head in self.head.items()}
+        return self.head(hidden)

@@ -102,11 +102,12 @@ def test_imagination_under_recorded_actions_is_the_replay_of_them():
     state = carry(dyn)
     _, action, _ = inputs(length=1)
     act = {k: v[:, 0] for k, v in action.items()}
-    feat, acts = dyn.imagine(state, lambda feat, key: act, 3, KEY)
+    feat, acts, seen = dyn.imagine(state, lambda feat, key: (act, feat[:, 0]), 3, KEY)
     assert feat.shape == (4, B, 16 + 3 * 4)
     assert acts['move'].shape == (4, *act['move'].shape)
     np.testing.assert_array_equal(acts['move'][3], act['move'])
     np.testing.assert_array_equal(feat[0], features(state))
+    np.testing.assert_array_equal(seen, feat[..., 0])
     again = dyn.replay(state, action, KEY)
     np.testing.assert_allclose(feat[1, :, :16], again['deter'][:, 0], rtol=1e-6)
 
@@ -115,8 +116,8 @@ def test_the_policy_acts_on_the_features_that_are_returned_beside_its_actions():
     dyn = make()
     _, action, _ = inputs(length=1)
     act = {k: v[:, 0] for k, v in action.items()}
-    seen = lambda feat, key: {**act, 'move': feat[:, : act['move'].shape[-1]]}
-    feat, acts = dyn.imagine(carry(dyn), seen, 3, KEY)
+    seen = lambda feat, key: ({**act, 'move': feat[:, : act['move'].shape[-1]]}, None)
+    feat, acts, _ = dyn.imagine(carry(dyn), seen, 3, KEY)
     np.testing.assert_array_equal(acts['move'], feat[..., : act['move'].shape[-1]])
     assert (feat[1:] != feat[:-1]).any((1, 2)).all()
 

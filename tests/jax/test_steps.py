@@ -16,22 +16,30 @@ def run(kernel, x, **kwargs):
     return steps.over(fn, x, {'a': X[..., 0]}, **kwargs)['y']
 
 
-@pytest.mark.parametrize(('stepwise', 'remat'), [(True, False), (False, True), (True, True)])
-def test_values_and_gradients_do_not_depend_on_how(stepwise, remat):
+WAYS = [
+    dict(stepwise=True), dict(stepwise=True, products=True),
+    dict(stepwise=False, remat=True), dict(stepwise=False, remat=True, products=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('how', WAYS, ids=str)
+def test_values_and_gradients_do_not_depend_on_how(how):
     total = lambda *args, **kwargs: jnp.square(run(*args, **kwargs)).sum()
     grads = jax.grad(total, (0, 1))
     expected = run(KERNEL, X, stepwise=False), *grads(KERNEL, X, stepwise=False)
-    kwargs = dict(stepwise=stepwise, remat=remat)
-    found = run(KERNEL, X, **kwargs), *grads(KERNEL, X, **kwargs)
+    found = run(KERNEL, X, **how), *grads(KERNEL, X, **how)
     assert found[0].shape == (4, 3, 2)
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(('stepwise', 'remat'), [(True, False), (False, True), (False, False)])
-def test_what_lies_between_is_kept_only_all_at_once(stepwise, remat):
-    fn = lambda kernel: run(kernel, X, stepwise=stepwise, remat=remat).sum()
-    _, pullback = jax.vjp(fn, KERNEL)
-    kept = sum(x.size for x in jax.tree.leaves(pullback))
-    inside = 4 * 3 * 2  # of tanh
-    assert (kept >= X.size + inside + 12) == (not stepwise and not remat)
+@pytest.mark.parametrize('how', WAYS, ids=str)
+def test_of_what_lies_between_products_alone_are_kept_and_on_request(how):
+    def kept(**how):
+        _, pullback = jax.vjp(lambda kernel: run(kernel, X, **how).sum(), KERNEL)
+        return sum(x.size for x in jax.tree.leaves(pullback))
+
+    inputs, product = X.size + KERNEL.size + 12, 4 * 3 * 2
+    assert kept(stepwise=False) >= X.size + 2 * product
+    expected = inputs + (product if how.get('products') else 0)
+    assert abs(kept(**how) - expected) <= KERNEL.size
