@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from embodied import UserError
-from embodied.jax import concat, recurrence
+from embodied.jax import concat, distributions, recurrence
 from embodied.jax.distributions import OneHot
 from embodied.jax.nets import BlockLinear, Layer, Linear, Product, dense
 
@@ -102,13 +102,13 @@ class RSSM(eqx.Module):
             self._token_share(tokens), self._action_share(action, is_first), is_first,
         )  # fmt: skip
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
-        keys = jax.random.split(key, tokens.shape[1])
+        noise = self._noise(key, tokens.shape[1], tokens.shape[0])
 
         def step(cell, state, xs):
             state, logit = self._observe(cell, state, *xs)
             return state, {**state, 'logit': logit}
 
-        state, states = recurrence.scan(step, Cell(self), state, (*inputs, keys))
+        state, states = recurrence.scan(step, Cell(self), state, (*inputs, noise))
         return state, jax.tree.map(lambda x: x.swapaxes(0, 1), states)
 
     def observe_step(
@@ -117,7 +117,8 @@ class RSSM(eqx.Module):
     ) -> State:  # fmt: skip
         """Posterior state of one step, for acting."""
         share, action = self._token_share(token), self._action_share(action, is_first)
-        return self._observe(Cell(self), state, share, action, is_first, key)[0]
+        noise = self._noise(key, len(token))
+        return self._observe(Cell(self), state, share, action, is_first, noise)[0]
 
     def imagine(
         self, state: State, visit: Callable[[Array, PRNGKeyArray], tuple[dict, Any]],
@@ -129,25 +130,26 @@ class RSSM(eqx.Module):
         features are at hand. What follows on the last actions is not imagined. Not made to be
         differentiated.
         """
-        cell, key, last_key = Cell(self), *jax.random.split(key)
+        cell, key, act_key = Cell(self), *jax.random.split(key)
+        noise = self._noise(key, length, len(state['deter']))
+        keys = jax.random.split(act_key, length + 1)
         feat = jax.eval_shape(features, state)
         # Filled in place: to append the last features to a stack would copy all of it.
         filled = jnp.zeros((length + 1, *feat.shape), feat.dtype)
 
         def step(carry, xs):
             state, filled = carry
-            index, key = xs
-            act_key, key = jax.random.split(key)
+            index, noise, key = xs
             feat = features(state)
-            found = visit(feat, act_key)
+            found = visit(feat, key)
             filled = filled.at[index].set(feat)
-            state = self._imagine(cell, state, self._action_share(found[0]), key)
+            state = self._imagine(cell, state, self._action_share(found[0]), noise)
             return (state, filled), found
 
-        xs = jnp.arange(length), jax.random.split(key, length)
+        xs = jnp.arange(length), noise, keys[:-1]
         (state, filled), found = jax.lax.scan(step, (state, filled), xs)
         feat = features(state)
-        last = visit(feat, last_key)
+        last = visit(feat, keys[-1])
         found = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), found, last)
         return filled.at[length].set(feat), *found
 
@@ -159,8 +161,8 @@ class RSSM(eqx.Module):
             state = self._imagine(cell, state, *xs)
             return state, state
 
-        keys = jax.random.split(key, len(shares))
-        _, states = jax.lax.scan(step, state, (shares, keys))
+        noise = self._noise(key, *shares.shape[:2])
+        _, states = jax.lax.scan(step, state, (shares, noise))
         return jax.tree.map(lambda x: x.swapaxes(0, 1), states)
 
     def loss(self, post: State) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -189,16 +191,20 @@ class RSSM(eqx.Module):
             x = layer(x)
         return self.priorlogit(x)
 
-    def _observe(self, cell, state, token_share, action, is_first, key):
+    def _noise(self, key: PRNGKeyArray, *batch: int) -> Float[Array, '*batch stoch']:
+        """Uniform numbers to draw stoch by, for all steps of a scan at once."""
+        return distributions.draws.uniform(key, (*batch, self.sizes[1]))
+
+    def _observe(self, cell, state, token_share, action, is_first, noise):
         state = jax.tree.map(lambda x: _where(is_first, 0, x), state)
         deter = cell(state, action)
         logit = cell.posterior(deter, token_share)
-        stoch = self._dist(logit).sample(key).astype(self.dtype)
+        stoch = self._dist(logit).draw(noise).astype(self.dtype)
         return {'deter': deter, 'stoch': stoch}, logit
 
-    def _imagine(self, cell, state, action, key):
+    def _imagine(self, cell, state, action, noise):
         deter = cell(state, action)
-        stoch = self._dist(self.prior_logit(deter)).sample(key).astype(self.dtype)
+        stoch = self._dist(self.prior_logit(deter)).draw(noise).astype(self.dtype)
         return {'deter': deter, 'stoch': stoch}
 
     def _action_share(self, action: Mapping[str, Array], is_first: Array | None = None):

@@ -27,8 +27,12 @@ sg = jax.lax.stop_gradient
 class Draws:
     """Random draws. One instance, `draws`, serves all distributions."""
 
-    def categorical(self, key: PRNGKeyArray, logits: Array) -> Int[Array, '*batch']:
-        """Index over the last axis of logits.
+    def uniform(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        """Uniform numbers in [0, 1)."""
+        return jax.random.uniform(key, shape, f32)
+
+    def categorical(self, uniform: Array, logits: Array) -> Int[Array, '*batch']:
+        """Index over the last axis of logits, by a uniform number for each.
 
         By inversion: the number of cumulative probabilities that a uniform number reaches. That
         takes one random number for each variable, where the Gumbel-max trick takes one for
@@ -36,8 +40,8 @@ class Draws:
         """
         probs = jax.nn.softmax(logits)
         reached = jax.lax.associative_scan(jnp.add, probs, axis=logits.ndim - 1)
-        uniform = jax.random.uniform(key, logits.shape[:-1], f32) * reached[..., -1]
-        return (uniform[..., None] >= reached[..., :-1]).sum(-1)
+        uniform = (uniform * reached[..., -1])[..., None]
+        return (uniform >= reached[..., :-1]).sum(-1)
 
     def normal(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
         """Standard normal numbers."""
@@ -153,7 +157,8 @@ class Categorical(Sampled):
         return jnp.argmax(self.logits, -1).astype(jnp.int32)
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, '*batch']:
-        return draws.categorical(key, self.logits).astype(jnp.int32)
+        uniform = draws.uniform(key, self.logits.shape[:-1])
+        return draws.categorical(uniform, self.logits).astype(jnp.int32)
 
     def logp(self, event):
         onehot = jax.nn.one_hot(event, self.logits.shape[-1], dtype=f32)
@@ -182,7 +187,11 @@ class OneHot(Sampled):
         return self._onehot(jnp.argmax(self.logits, -1))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, '*batch classes']:
-        return self._onehot(draws.categorical(key, self.logits))
+        return self.draw(draws.uniform(key, self.logits.shape[:-1]))
+
+    def draw(self, uniform: Float[Array, '*batch']) -> Float[Array, '*batch classes']:
+        """A sample by uniform numbers, which a scan over time has drawn for all its steps."""
+        return self._onehot(draws.categorical(uniform, self.logits))
 
     def logp(self, event):
         return self._sum((jax.nn.log_softmax(self.logits) * event).sum(-1))

@@ -26,7 +26,7 @@ FILES = ('vector_cont', 'options', 'image_disc', 'strided', 'mixed')
 class Modes(distributions.Draws):
     """Draws replaced by modes, as in the recording."""
 
-    def categorical(self, key, logits):
+    def categorical(self, uniform, logits):
         return jnp.argmax(logits, -1)
 
     def normal(self, key, shape):

@@ -182,6 +182,6 @@ def test_policy_steps(run):
 
 def test_draws_are_random_outside_of_these_tests(run):
     del run
-    logits = jnp.zeros((1000, 4))
-    draws = distributions.Draws().categorical(KEY, logits)
-    assert len(np.unique(draws)) == 4
+    draws = distributions.Draws()
+    uniform = draws.uniform(KEY, (1000,))
+    assert len(np.unique(draws.categorical(uniform, jnp.zeros((1000, 4))))) == 4

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from dreamerv3.rssm import RSSM, features
-from embodied.jax import recurrence
+from embodied.jax import distributions, recurrence
+
+from . import golden
 
 KEY = jax.random.key(0)
 ACT = {
@@ -73,19 +75,30 @@ def test_nothing_before_the_first_step_of_an_episode_has_influence(changed, firs
     assert (before['deter'][1, first:] != after['deter'][1, first:]).any()
 
 
-def test_one_step_after_another_is_the_scan():
+def test_one_step_after_another_is_the_scan(monkeypatch):
+    monkeypatch.setattr(distributions, 'draws', golden.Modes())  # which keys draw may differ
     dyn = make()
     tokens, action, is_first = inputs()
-    keys = jax.random.split(KEY, T)
     _, states = dyn.observe(carry(dyn), tokens, action, is_first, KEY)
     state = carry(dyn)
     for t in range(T):
         act = {k: v[:, t] for k, v in action.items()}
-        state = dyn.observe_step(state, tokens[:, t], act, is_first[:, t], keys[t])
+        state = dyn.observe_step(state, tokens[:, t], act, is_first[:, t], KEY)
         np.testing.assert_allclose(state['deter'], states['deter'][:, t], rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(
             state['stoch'].argmax(-1), states['stoch'][:, t].argmax(-1)
         )
+
+
+def test_every_step_and_sequence_has_draws_of_its_own():
+    dyn = make()
+    tokens, action, is_first = jax.tree.map(jnp.zeros_like, inputs())
+    _, states = dyn.observe(carry(dyn), tokens, action, is_first | True, KEY)
+    np.testing.assert_array_equal(
+        states['logit'], states['logit'][:1, :1].repeat(T, 1).repeat(B, 0)
+    )
+    draws = states['stoch'].argmax(-1).reshape(B * T, -1)
+    assert len(np.unique(draws, axis=0)) > B * T // 2
 
 
 def test_absolute_posteriors_depend_on_the_token_alone():
