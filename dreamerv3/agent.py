@@ -249,7 +249,7 @@ class Dreamer:
         tail = jax.tree.map(lambda x: x[:, -last:], {k: states[k] for k in ('deter', 'stoch')})
         starts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tail)
         feat, act, predicted = self._imagine(model, slow, starts, key)
-        policy, value = self._over(model, feat)
+        policy, value = self._asked(model, feat)
         norms = {k: getattr(state, k) for k in ('retnorm', 'valnorm', 'advnorm')}
         terms, ret, norms, metrics = losses.imag_loss(
             act, *predicted, policy, value, norms, update=update, contdisc=config.contdisc,
@@ -284,17 +284,24 @@ class Dreamer:
         def predict(feat):
             return model.rew(feat).pred(), model.con(feat).prob(), slow(feat).pred()
 
-        def visit(feat, key):
-            return _sample(model.pol(feat), key), predict(feat) if self.stepwise else ()
+        def visit(feat, key):  # on a CPU, predict while the features are in its caches
+            return _sample(model.pol(feat), key), predict(feat) if self.stepwise else None
 
-        feat, *found = model.dyn.imagine(sg(starts), visit, self.config.imag_length, key)
-        act, predicted = _swap_time((found[0], found[1] or predict(feat)))
+        length = self.config.imag_length
+        feat, act, predicted = model.dyn.imagine(sg(starts), visit, length, key)
+        if not self.stepwise:
+            predicted = predict(feat)
+        act, predicted = _swap_time((act, predicted))
         if self.config.ac_grads:
             feat = feat.at[0].set(features(starts))
         return feat, act, predicted
 
-    def _over(self, model, feat) -> tuple[losses.Over, losses.Over]:
-        """What actor and critic make of features (H+1, N, …), as losses.imag_loss asks them."""
+    def _asked(self, model, feat) -> tuple[losses.Over, losses.Over]:
+        """Actor and critic on features (H+1, N, …), for `losses.imag_loss` to ask.
+
+        Their MLPs run here, once. Their output layers do as well where all is kept, else for
+        each question.
+        """
         how = dict(stepwise=self.stepwise, remat=self.config.jax.remat)
         mlps = lambda feat: (model.pol.mlp(feat), model.val.mlp(feat))
         hidden = steps.over(mlps, feat, products=self.stepwise, **how)

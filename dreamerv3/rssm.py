@@ -102,6 +102,7 @@ class RSSM(eqx.Module):
             self._token_share(tokens), self._action_share(action, is_first), is_first,
         )  # fmt: skip
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
+        # One call of the generator, where one for each step would be many small ones.
         noise = self._noise(key, tokens.shape[1], tokens.shape[0])
 
         def step(cell, state, xs):
@@ -192,19 +193,19 @@ class RSSM(eqx.Module):
         return self.priorlogit(x)
 
     def _noise(self, key: PRNGKeyArray, *batch: int) -> Float[Array, '*batch stoch']:
-        """Uniform numbers to draw stoch by, for all steps of a scan at once."""
+        """Uniform numbers that select stoch, one for each variable."""
         return distributions.draws.uniform(key, (*batch, self.sizes[1]))
 
     def _observe(self, cell, state, token_share, action, is_first, noise):
         state = jax.tree.map(lambda x: _where(is_first, 0, x), state)
         deter = cell(state, action)
         logit = cell.posterior(deter, token_share)
-        stoch = self._dist(logit).draw(noise).astype(self.dtype)
+        stoch = self._dist(logit).select(noise).astype(self.dtype)
         return {'deter': deter, 'stoch': stoch}, logit
 
     def _imagine(self, cell, state, action, noise):
         deter = cell(state, action)
-        stoch = self._dist(self.prior_logit(deter)).draw(noise).astype(self.dtype)
+        stoch = self._dist(self.prior_logit(deter)).select(noise).astype(self.dtype)
         return {'deter': deter, 'stoch': stoch}
 
     def _action_share(self, action: Mapping[str, Array], is_first: Array | None = None):

@@ -187,10 +187,10 @@ class OneHot(Sampled):
         return self._onehot(jnp.argmax(self.logits, -1))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, '*batch classes']:
-        return self.draw(draws.uniform(key, self.logits.shape[:-1]))
+        return self.select(draws.uniform(key, self.logits.shape[:-1]))
 
-    def draw(self, uniform: Float[Array, '*batch']) -> Float[Array, '*batch classes']:
-        """A sample by uniform numbers, which a scan over time has drawn for all its steps."""
+    def select(self, uniform: Float[Array, '*batch']) -> Float[Array, '*batch classes']:
+        """The sample that uniform numbers in [0, 1) select, one for each variable."""
         return self._onehot(draws.categorical(uniform, self.logits))
 
     def logp(self, event):

@@ -12,11 +12,13 @@ def over(
     """fn(*xs) of arrays (T, …), for a fn that treats the steps alike.
 
     stepwise: one step after the other, so that what lies between inputs and outputs stays in
-    the caches of a CPU; then it is computed again in the backward pass, all of it or all but
-    the products of matrices. remat: the same, all steps at once.
+    the caches of a CPU; then it is always computed again in the backward pass. remat: the
+    latter alone, all steps at once. With either, `products` keeps the products of matrices, so
+    that only the rest is computed again.
     """
     keep = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if products else None
     if not stepwise:
         return (jax.checkpoint(fn, policy=keep) if remat else fn)(*xs)
-    fn = jax.checkpoint(fn, prevent_cse=False, policy=keep)  # a scan does without the former
+    # In a scan XLA cannot merge the two computations, and nothing need keep it from it.
+    fn = jax.checkpoint(fn, prevent_cse=False, policy=keep)
     return jax.lax.map(lambda xs: fn(*xs), xs)

@@ -12,8 +12,6 @@ import pytest
 from dreamerv3.rssm import RSSM, features
 from embodied.jax import distributions, recurrence
 
-from . import golden
-
 KEY = jax.random.key(0)
 ACT = {
     'move': elements.Space(np.float32, 2, -1, 1),
@@ -76,13 +74,14 @@ def test_nothing_before_the_first_step_of_an_episode_has_influence(changed, firs
 
 
 def test_one_step_after_another_is_the_scan(monkeypatch):
-    monkeypatch.setattr(distributions, 'draws', golden.Modes())  # which keys draw may differ
     dyn = make()
     tokens, action, is_first = inputs()
+    drawn = distributions.draws.uniform(KEY, (T, B, 3))
     _, states = dyn.observe(carry(dyn), tokens, action, is_first, KEY)
     state = carry(dyn)
     for t in range(T):
         act = {k: v[:, t] for k, v in action.items()}
+        monkeypatch.setattr(distributions.draws, 'uniform', lambda *_, t=t: drawn[t])
         state = dyn.observe_step(state, tokens[:, t], act, is_first[:, t], KEY)
         np.testing.assert_allclose(state['deter'], states['deter'][:, t], rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(
@@ -91,14 +90,17 @@ def test_one_step_after_another_is_the_scan(monkeypatch):
 
 
 def test_every_step_and_sequence_has_draws_of_its_own():
-    dyn = make()
+    """Where all logits are the same, or zero, draws alone make the states differ."""
+    dyn, count = make(), lambda x: len(np.unique(x.reshape(B * T, -1), axis=0))
     tokens, action, is_first = jax.tree.map(jnp.zeros_like, inputs())
     _, states = dyn.observe(carry(dyn), tokens, action, is_first | True, KEY)
-    np.testing.assert_array_equal(
-        states['logit'], states['logit'][:1, :1].repeat(T, 1).repeat(B, 0)
-    )
-    draws = states['stoch'].argmax(-1).reshape(B * T, -1)
-    assert len(np.unique(draws, axis=0)) > B * T // 2
+    assert count(states['logit']) == 1
+    assert count(states['stoch']) > B * T // 2
+    dyn = eqx.tree_at(lambda x: x.priorlogit.kernel, dyn, replace_fn=jnp.zeros_like)
+    assert count(dyn.replay(carry(dyn), action, KEY)['stoch']) > B * T // 2
+    act = {k: v[:, 0] for k, v in action.items()}
+    feat, *_ = dyn.imagine(carry(dyn), lambda feat, key: (act, None), T, KEY)
+    assert count(feat[1:, :, 16:]) > B * T // 2
 
 
 def test_absolute_posteriors_depend_on_the_token_alone():
