@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from embodied import UserError
 from embodied.jax import concat, distributions, recurrence
 from embodied.jax.distributions import OneHot
-from embodied.jax.nets import BlockLinear, Layer, Linear, Product, dense
+from embodied.jax.nets import BlockLinear, Layer, Linear, Product, before, dense
 
 State = dict[str, Array]
 
@@ -63,7 +63,9 @@ class RSSM(eqx.Module):
         wide = deter + blocks * 3 * hidden
         self.dynhid = tuple(
             Layer(
-                BlockLinear(next(keys), deter if i else wide, deter, blocks, winit=winit),
+                BlockLinear(
+                    next(keys), deter if i else wide, before(act, deter), blocks, winit=winit
+                ),
                 norm, act,
             )
             for i in range(dynlayers)
@@ -253,8 +255,8 @@ class Cell(eqx.Module):
         self.inputs, self.rest, self.absolute = dyn.dynin[:2], dyn.dynhid[1:], dyn.absolute
         # Each group sees its own part of deter and all of what the inputs have in common.
         self.first = _with_linear(dyn.dynhid[0], first.rows(0, group))
-        hidden = sum(x.linear.bias.shape[0] for x in self.inputs)
-        self.common = first.shared(group, hidden)
+        hidden = (first.kernel.shape[1] - group) // 3  # of deter, stoch and action each
+        self.common = first.shared(group, 2 * hidden)
         self.gates = dyn.dyngru.columns(3)
         self.obs, self.obslogit = dyn.obs, dyn.obslogit
         if not dyn.absolute:  # else the first layer sees tokens alone

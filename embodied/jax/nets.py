@@ -56,6 +56,11 @@ def activation(name: str) -> Callable[[Array], Array]:
     return fn
 
 
+def before(act: str, units: int) -> int:
+    """How many units an activation needs to give so many: swiglu twice as many."""
+    return 2 * units if act == 'swiglu' else units
+
+
 def _swiglu(x: Array) -> Array:
     gate, value = jnp.split(x, 2, -1)
     return jax.nn.silu(gate) * value
@@ -341,9 +346,8 @@ class Layer(eqx.Module):
 def dense(
     key, inp: int, units: int, *, norm='rms', act='silu', winit='trunc_normal_in'
 ) -> Layer:
-    """Linear, norm, activation. A swiglu layer is twice as wide before the gate."""
-    wide = 2 * units if act == 'swiglu' else units
-    return Layer(Linear(key, inp, wide, winit=winit), norm, act)
+    """Linear, norm, activation."""
+    return Layer(Linear(key, inp, before(act, units), winit=winit), norm, act)
 
 
 class MLP(eqx.Module):

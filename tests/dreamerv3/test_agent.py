@@ -484,3 +484,23 @@ def test_low_precision_trains(dtype):
     assert out['replay']['dyn/deter'].dtype == expected
     assert ('opt/grad_scale' in metrics) == (dtype == 'float16')
     assert all(v.dtype != jnp.bfloat16 for v in agent.state.values())
+
+
+@pytest.mark.parametrize('act', ['swiglu', 'mish'])
+@pytest.mark.parametrize('flags', [{}, {'agent.dec.simple.bspace': 0}], ids=['blocks', 'dense'])
+def test_any_activation_fits_every_layer(act, flags):
+    obs = {**OBS, 'image': elements.Space(np.uint8, (16, 16, 3))}
+    config = golden.agent_config({
+        **SMALL, r'.*\.depth': 4, r'.*\.mults': [2, 4], 'agent.dec.simple.bspace': 4,
+        **flags, r'.*\.act': act,
+    })  # fmt: skip
+    model = Dreamer(obs, ACT, config)
+
+    def update(data):
+        state = model.init(jax.random.key(0))
+        return model.train(state, model.init_train(2), data, jax.random.key(1))[3]
+
+    spaces = {**obs, **ACT, **model.ext_space}
+    shape = lambda space: jax.ShapeDtypeStruct((2, 5, *space.shape), space.dtype)
+    metrics = jax.eval_shape(update, {k: shape(space) for k, space in spaces.items()})
+    assert all(x.shape == () for x in jax.tree.leaves(metrics))
