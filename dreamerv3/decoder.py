@@ -24,8 +24,8 @@ from embodied.jax.nets import (
     Linear,
     Norm,
     activation,
-    before,
     dense,
+    units_before,
 )
 
 from .encoder import split_spaces
@@ -81,7 +81,7 @@ class Decoder(eqx.Module):
             up = dict(stride=2, transposed=True) if strided else {}
             self.conv = tuple(
                 Layer(
-                    Conv2D(keys[i], depths[i + 1], before(act, depths[i]), kernel,
+                    Conv2D(keys[i], depths[i + 1], units_before(act, depths[i]), kernel,
                            winit=winit, **up),
                     norm, act,
                 )
@@ -150,7 +150,7 @@ class BlockGrid(eqx.Module):
         blocks: int, units: int, *, norm: str, act: str, winit: str,
     ):  # fmt: skip
         keys = jax.random.split(key, 3)
-        shape = (*shape[:2], before(act, shape[2]))
+        shape = (*shape[:2], units_before(act, shape[2]))
         self.shape, self.blocks, self.act = shape, blocks, act
         self.sp0 = BlockLinear(keys[0], deter, math.prod(shape), blocks, winit=winit)
         self.sp1 = dense(keys[1], stoch, 2 * units, norm=norm, act=act, winit=winit)
@@ -175,7 +175,7 @@ class DenseGrid(eqx.Module):
     act: str = eqx.field(static=True)
 
     def __init__(self, key, shape, inp: int, *, norm: str, act: str, winit: str):
-        shape = (*shape[:2], before(act, shape[2]))
+        shape = (*shape[:2], units_before(act, shape[2]))
         self.dense = Linear(key, inp, shape, winit=winit)
         self.densenorm, self.act = Norm(norm, shape[-1]), act
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from embodied import UserError
 from embodied.jax import concat
-from embodied.jax.nets import MLP, Conv2D, Layer, before, max_pool, symlog
+from embodied.jax.nets import MLP, Conv2D, Layer, max_pool, symlog, units_before
 
 FLAGS = ('is_first', 'is_last', 'is_terminal', 'reward')
 MAX_ONEHOT = 2**16
@@ -79,7 +79,7 @@ class Encoder(eqx.Module):
             depths = [channels, *(depth * mult for mult in mults)]
             self.cnn = tuple(
                 Layer(
-                    Conv2D(keys[i], depths[i], before(act, depths[i + 1]), kernel,
+                    Conv2D(keys[i], depths[i], units_before(act, depths[i + 1]), kernel,
                            self._stride(i), winit=winit),
                     norm, act,
                 )

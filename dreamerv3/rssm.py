@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from embodied import UserError
 from embodied.jax import concat, distributions, recurrence
 from embodied.jax.distributions import OneHot
-from embodied.jax.nets import BlockLinear, Layer, Linear, Product, before, dense
+from embodied.jax.nets import BlockLinear, Layer, Linear, Product, dense, units_before
 
 State = dict[str, Array]
 
@@ -64,7 +64,8 @@ class RSSM(eqx.Module):
         self.dynhid = tuple(
             Layer(
                 BlockLinear(
-                    next(keys), deter if i else wide, before(act, deter), blocks, winit=winit
+                    next(keys), deter if i else wide, units_before(act, deter), blocks,
+                    winit=winit,
                 ),
                 norm, act,
             )

@@ -56,7 +56,7 @@ def activation(name: str) -> Callable[[Array], Array]:
     return fn
 
 
-def before(act: str, units: int) -> int:
+def units_before(act: str, units: int) -> int:
     """How many units an activation needs to give so many: swiglu twice as many."""
     return 2 * units if act == 'swiglu' else units
 
@@ -347,7 +347,7 @@ def dense(
     key, inp: int, units: int, *, norm='rms', act='silu', winit='trunc_normal_in'
 ) -> Layer:
     """Linear, norm, activation."""
-    return Layer(Linear(key, inp, before(act, units), winit=winit), norm, act)
+    return Layer(Linear(key, inp, units_before(act, units), winit=winit), norm, act)
 
 
 class MLP(eqx.Module):
