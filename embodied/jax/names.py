@@ -23,7 +23,8 @@ def _part(key: Any) -> str:
     raise TypeError(f'Tree key of unknown kind: {key!r}')
 
 
-def _name(path: tuple) -> str:
+def name(path: tuple) -> str:
+    """Name of what lies at a path of JAX's tree functions."""
     # The container of the trained modules is an implementation detail: users select by
     # `enc/.*`, and the moments of the optimizer are `opt/state/rms/nu/enc/...` likewise.
     return '/'.join(_part(key) for key in path if key != GetAttrKey('model'))
@@ -35,9 +36,9 @@ def flatten(tree: Any) -> dict[str, Any]:
     Raises ValueError if two leaves would share a name.
     """
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_leaf))
-    flat = {_name(path): leaf for path, leaf in leaves}
+    flat = {name(path): leaf for path, leaf in leaves}
     if len(flat) != len(leaves):
-        names = [_name(path) for path, _ in leaves]
+        names = [name(path) for path, _ in leaves]
         raise ValueError(
             f'Names not unique: {sorted({n for n in names if names.count(n) > 1})}'
         )
@@ -51,7 +52,7 @@ def unflatten(template: Any, flat: dict[str, Any]) -> Any:
     Raises KeyError if a name is missing.
     """
     arrays, static = eqx.partition(template, _is_leaf)
-    filled = jax.tree_util.tree_map_with_path(lambda path, _: flat[_name(path)], arrays)
+    filled = jax.tree_util.tree_map_with_path(lambda path, _: flat[name(path)], arrays)
     return eqx.combine(filled, static)
 
 

@@ -1,39 +1,51 @@
 """LaProp with adaptive gradient clipping (paper, section "Optimizer"), on optax.
 
 Order of one update: clip per tensor, RMS scaling, momentum, optional weight decay, learning
-rate. Tensors are treated one by one: the unit of the clipping is a whole parameter.
+rate. The unit of the clipping is a whole parameter; all else treats every number alike, so that
+parameters, gradients and moments go through it as one array, see `packing`.
 """
 
-import math
 import re
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
 from embodied.core.errors import UserError
 
-from . import names
+from .packing import Packed
 
 f32 = jnp.float32
 LEAST_SCALE = 1e-4
 
 
 def clip_by_agc(clip: float, pmin: float = 1e-3) -> optax.GradientTransformation:
-    """Scale each gradient to a norm of at most `clip` times that of its parameter.
+    """Scale the gradient of each array to a norm of at most `clip` times that of its parameter.
 
     Parameters of a norm below `pmin` count as `pmin`. clip = 0 turns it off.
     """
 
-    def shrink(update, param):
-        limit = clip * jnp.maximum(pmin, jnp.linalg.norm(param.ravel()))
-        return update / jnp.maximum(1.0, jnp.linalg.norm(update.ravel()) / limit)
+    def update(updates: Packed, state, params: Packed | None = None):
+        if not clip:
+            return updates, state
+        limit = clip * jnp.maximum(pmin, jnp.sqrt(params.squares()))
+        excess = jnp.maximum(1.0, jnp.sqrt(updates.squares()) / limit)
+        return jax.tree.map(lambda u: u / updates.each(excess), updates), state
 
-    def update(updates, state, params=None):
-        return (jax.tree.map(shrink, updates, params) if clip else updates), state
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def decay_weights(rate: float, regex: str) -> optax.GradientTransformation:
+    """Add `rate` times the parameter where its name matches."""
+
+    def update(updates: Packed, state, params: Packed | None = None):
+        chosen = np.array([bool(re.search(regex, x)) for x in updates.layout.names], f32)
+        weight = updates.each(rate * jnp.asarray(chosen))
+        return jax.tree.map(lambda u, p: u + weight * p, updates, params), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
@@ -145,17 +157,17 @@ class Optimizer(eqx.Module):
         nesterov=False, wd=0.0, wdregex=r'/kernel$', schedule='const', warmup=1000, anneal=0,
         loss_scaling=False,
     ):  # fmt: skip
+        if eps <= 0:  # what never had a gradient would be divided by it
+            raise UserError(f'--agent.opt.eps is {eps}, expected more than 0')
         parts = [('agc', clip_by_agc(agc)), ('rms', scale_by_rms(beta2, eps))]
         if momentum:
             parts.append(('momentum', scale_by_momentum(beta1, nesterov)))
         if wd:
-            decayed = [bool(re.search(wdregex, name)) for name in names.flatten(params)]
-            mask = jax.tree.unflatten(jax.tree.structure(params), decayed)
-            parts.append(('wd', optax.add_decayed_weights(wd, mask)))
+            parts.append(('wd', decay_weights(wd, wdregex)))
         rate = learning_rate(lr, schedule, warmup, anneal)
         parts.append(('lr', optax.scale_by_learning_rate(rate)))
         self.transform = optax.named_chain(*parts)
-        self.state = self.transform.init(params)
+        self.state = self.transform.init(Packed.of(params))
         self.step = jnp.zeros((), jnp.int32)
         self.scaling = LossScale() if loss_scaling else None
 
@@ -169,14 +181,14 @@ class Optimizer(eqx.Module):
         scale = self.scaling.scale if self.scaling else 1.0
         scaled = lambda p: (lambda out: (out[0] * scale, out))(lossfn(p))
         grads, (loss, aux) = jax.grad(scaled, has_aux=True)(params)
+        grads, params = Packed.of(grads), Packed.of(params)
         if self.scaling:
             grads = jax.tree.map(lambda g: g / scale, grads)
         updates, state = self.transform.update(grads, self.state, params)
         moved = optax.apply_updates(params, updates)
         step, scaling, metrics = self.step + 1, self.scaling, {}
         if self.scaling:
-            norm = global_norm(grads)
-            finite = jnp.isfinite(norm) & jnp.isfinite(loss)
+            finite = jnp.isfinite(_norm(grads)) & jnp.isfinite(loss)
             keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
             moved, state, step = keep((moved, state, step), (params, self.state, self.step))
             scaling = self.scaling.update(finite)
@@ -190,13 +202,13 @@ class Optimizer(eqx.Module):
         metrics |= {
             'loss': loss,
             'updates': step,
-            'grad_norm': global_norm(grads),
+            'grad_norm': _norm(grads),
             'grad_rms': _rms(grads),
             'update_rms': _rms(updates),
             'param_rms': _rms(moved),
-            'param_count': jnp.array(sum(x.size for x in jax.tree.leaves(params)), f32),
+            'param_count': jnp.array(sum(params.layout.sizes), f32),
         }
-        return opt, moved, loss, aux, metrics
+        return opt, moved.unpack(), loss, aux, metrics
 
 
 def global_norm(tree: Any) -> Array:
@@ -204,5 +216,9 @@ def global_norm(tree: Any) -> Array:
     return jnp.sqrt(sum(jnp.square(x).sum() for x in jax.tree.leaves(tree)))
 
 
-def _rms(tree) -> Array:
-    return global_norm(tree) / math.sqrt(sum(x.size for x in jax.tree.leaves(tree)))
+def _norm(packed: Packed) -> Array:
+    return jnp.sqrt(packed.squares().sum())
+
+
+def _rms(packed: Packed) -> Array:
+    return jnp.sqrt(packed.squares().sum() / sum(packed.layout.sizes))

@@ -9,6 +9,7 @@ outside of compiled steps it is the flat dict of `names`.
 """
 
 import contextlib
+import functools
 import re
 import threading
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ from jax.sharding import Mesh
 from embodied.core.base import Agent, Stream
 from embodied.core.errors import UserError
 
-from . import compiler, names, sharding
+from . import compiler, names, packing, sharding
 from .feed import Batch, DeviceFeed
 from .setup import pick
 from .shelf import Shelf, sources
@@ -66,6 +67,7 @@ class Runtime(Agent):
         self.view_template = model.policy_view(self.template)
         self.view_names = tuple(names.flatten(self.view_template))
         self._shapes = names.flatten(self.template)
+        self._packed = packing.layouts(self.template)
         self._compiled: dict[tuple, Any] = {}
         self._shelf = self._open_shelf()
         with explained():
@@ -202,9 +204,7 @@ class Runtime(Agent):
     def save(self) -> dict:
         """Arrays of the state by name, and counters."""
         with self.learning:
-            # Copies: the buffers themselves are given up to the next update.
-            params = {k: np.array(v) for k, v in self.state.items()}
-            return {'params': params, 'counters': dict(self.counters)}
+            return {'params': self._arrays(), 'counters': dict(self.counters)}
 
     def load(self, data: dict, regex: str | None = None) -> None:
         """Take over the arrays of `save`; all of them, or only names that match `regex`.
@@ -213,22 +213,30 @@ class Runtime(Agent):
         that are new here and that were dropped are printed. Raises UserError with the names
         and shapes that differ.
         """
-        params, own = data['params'], self.state
+        apart = functools.partial(packing.apart, layouts=self._packed)
+        params, own = data['params'], jax.eval_shape(apart, self._shapes)
         if regex is not None:
-            params = self._select(params, regex)
-        self._check_fit(params, strict=regex is None)
-        place = sharding.replicated(self.train_mesh)
-        loaded = {
-            k: jax.device_put(np.asarray(v, own[k].dtype), place) for k, v in params.items()
-        }
-        # A buffer that the host still holds must not be donated to a training step.
-        loaded = self._copy(loaded)
+            params = _select(params, own, regex)
+        _check_fit(params, own, strict=regex is None)
         with self.learning:
-            self.state = {**own, **loaded}
+            if regex is not None:
+                params = {**self._arrays(), **params}
+            params = packing.joined(params, self._packed)
+            place = sharding.replicated(self.train_mesh)
+            loaded = {
+                k: jax.device_put(np.asarray(params[k], v.dtype), place)
+                for k, v in self._shapes.items()
+            }
+            # A buffer that the host still holds must not be donated to a training step.
+            self.state = self._copy(loaded)
             if regex is None:
                 found = data['counters']  # the reference counts no evals
                 self.counters = {k: int(found.get(k, 0)) for k in self.counters}
             self._sync()
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Copies of all arrays by name: the next update gives up the buffers themselves."""
+        return packing.apart({k: np.array(v) for k, v in self.state.items()}, self._packed)
 
     def param_counts(self) -> dict[str, int]:
         """Number of trained parameters by module."""
@@ -378,39 +386,6 @@ class Runtime(Agent):
         with self.lock:
             self.view = view
 
-    def _select(self, params: dict, regex: str) -> dict:
-        """The arrays whose names match and that there are here; says which those are."""
-        try:
-            matched = {k for k in params if re.fullmatch(regex, k)} & {*self.state}
-        except re.error as error:
-            raise UserError(f'Broken regular expression {regex!r}: {error}') from error
-        if not matched:
-            raise UserError(
-                f'No parameter matches --run.from_checkpoint_regex {regex!r}; names look like '
-                f'{", ".join(list(self.state)[:3])}.'
-            )
-        print(_list(f'matched {regex!r}', matched))
-        print(_list('new, as initialised', {*self.state} - matched))
-        print(_list('dropped from the file', {*params} - matched), flush=True)
-        return {k: params[k] for k in params if k in matched}
-
-    def _check_fit(self, params: dict, strict: bool) -> None:
-        own = self.state
-        wrong = [
-            f'{k}: {_shape(params[k])} in the file, {_shape(own[k])} here'
-            for k in names.flatten(self.template)
-            if k in params and np.shape(params[k]) != own[k].shape
-        ]
-        wrong += [f'{k}: only in the file' for k in params if k not in own]
-        if strict:
-            wrong += [f'{k}: missing in the file' for k in own if k not in params]
-        if wrong:
-            more = f' (and {len(wrong) - 3} more)' if len(wrong) > 3 else ''
-            raise UserError(
-                'The checkpoint does not fit the model of this config: '
-                + '; '.join(wrong[:3]) + more
-            )  # fmt: skip
-
 
 @contextlib.contextmanager
 def explained():
@@ -429,6 +404,41 @@ def explained():
 def _key(seeds: jax.Array) -> jax.Array:
     key = jax.random.key(seeds[0])
     return jax.random.fold_in(jax.random.fold_in(key, seeds[1]), seeds[2])
+
+
+def _select(params: dict, own: dict, regex: str) -> dict:
+    """The arrays whose names match and that there are here; says which those are."""
+    try:
+        matched = {k for k in params if re.fullmatch(regex, k)} & {*own}
+    except re.error as error:
+        raise UserError(f'Broken regular expression {regex!r}: {error}') from error
+    if not matched:
+        raise UserError(
+            f'No parameter matches --run.from_checkpoint_regex {regex!r}; names look like '
+            f'{", ".join(list(own)[:3])}.'
+        )
+    print(_list(f'matched {regex!r}', matched))
+    print(_list('new, as initialised', {*own} - matched))
+    print(_list('dropped from the file', {*params} - matched), flush=True)
+    return {k: params[k] for k in params if k in matched}
+
+
+def _check_fit(params: dict, own: dict, strict: bool) -> None:
+    """Refuse arrays that are not as the own ones; strict: all of them have to be there."""
+    wrong = [
+        f'{k}: {_shape(params[k])} in the file, {_shape(own[k])} here'
+        for k in own
+        if k in params and np.shape(params[k]) != np.shape(own[k])
+    ]
+    wrong += [f'{k}: only in the file' for k in params if k not in own]
+    if strict:
+        wrong += [f'{k}: missing in the file' for k in own if k not in params]
+    if wrong:
+        more = f' (and {len(wrong) - 3} more)' if len(wrong) > 3 else ''
+        raise UserError(
+            'The checkpoint does not fit the model of this config: '
+            + '; '.join(wrong[:3]) + more
+        )  # fmt: skip
 
 
 def _list(title: str, names: set[str], most: int = 6) -> str:

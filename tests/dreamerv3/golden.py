@@ -17,7 +17,7 @@ import numpy as np
 from dreamerv3 import config as configlib
 from dreamerv3 import reference
 from dreamerv3.agent import Dreamer
-from embodied.jax import distributions, names
+from embodied.jax import distributions, names, packing
 
 FOLDER = pathlib.Path(__file__).parent.parent / 'golden'
 FILES = ('vector_cont', 'options', 'image_disc', 'strided', 'mixed')
@@ -31,6 +31,11 @@ class Modes(distributions.Draws):
 
     def normal(self, key, shape):
         return jnp.full(shape, 0.5, jnp.float32)
+
+
+def arrays(state) -> dict:
+    """All arrays of a training state by the names of checkpoints."""
+    return packing.apart(names.flatten(state), packing.layouts(state))
 
 
 class Golden:
@@ -53,6 +58,7 @@ class Golden:
     def state(self, prefix: str):
         """Training state with the recorded parameters, by our names."""
         flat = {reference.from_reference(k): v for k, v in self.part(prefix).items()}
+        flat = packing.joined(flat, packing.layouts(self.template))
         return names.unflatten(self.template, {k: jnp.asarray(v) for k, v in flat.items()})
 
     @functools.cached_property

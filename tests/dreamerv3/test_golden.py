@@ -132,7 +132,7 @@ def test_tokens_latents_losses_and_gradients_of_the_first_batch(run):
 
 @pytest.mark.parametrize('count', [1, 3])
 def test_training_state_after_updates(run, count):
-    ours = names.flatten(run.states[count])
+    ours = golden.arrays(run.states[count])
     theirs = run.file.part(f'params{count}')
     assert {reference.to_reference(k, run.file.decay) for k in ours} == set(theirs)
     for key, value in ours.items():

@@ -1,0 +1,127 @@
+"""A tree of parameters as one array, for what treats all of them alike.
+
+XLA makes a program of its own for each shape that it meets, some tens of milliseconds of a core
+each, and starts it for each array. The optimizer does a dozen things to every parameter; done to
+one array, that is a dozen programs instead of hundreds.
+
+Outside of compiled steps the pieces keep their names, see `apart` and `joined`: checkpoints know
+nothing of this.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from . import names
+
+f32 = jnp.float32
+WIDTH = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where each array of a tree lies: in rows of its own, the last one filled up with zeros."""
+
+    tree: Any
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @functools.cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each array holds."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @functools.cached_property
+    def ends(self) -> np.ndarray:
+        """The row after the last one of each array."""
+        return np.cumsum([-(-size // WIDTH) for size in self.sizes])
+
+    def pieces(self, rows: Any) -> dict[str, Any]:
+        """The arrays by name; of numpy they share the memory of `rows`."""
+        flat, starts = rows.reshape(-1), WIDTH * np.concatenate([[0], self.ends[:-1]])
+        return {
+            name: flat[start : start + size].reshape(shape)
+            for name, start, size, shape in zip(
+                self.names, starts.tolist(), self.sizes, self.shapes, strict=True
+            )
+        }
+
+    def join(self, pieces: Mapping[str, Any], xp: Any = np) -> Any:
+        """The inverse of `pieces`, float32; xp is numpy or jax.numpy."""
+        parts = []
+        for name, size in zip(self.names, self.sizes, strict=True):
+            parts.append(xp.asarray(pieces[name], np.float32).reshape(-1))
+            if fill := -size % WIDTH:
+                parts.append(xp.zeros(fill, np.float32))
+        return xp.concatenate(parts).reshape(-1, WIDTH)
+
+
+class Packed(eqx.Module):
+    """Arrays of float32 as rows of one; what is done to the rows is done to each of them."""
+
+    rows: Float[Array, 'rows width']
+    layout: Layout = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, tree: Any) -> 'Packed':
+        """Pack a tree of arrays."""
+        flat = names.flatten(tree)
+        shapes = tuple(x.shape for x in flat.values())
+        layout = Layout(jax.tree.structure(tree), tuple(flat), shapes)
+        return cls(layout.join(flat, jnp), layout)
+
+    def unpack(self) -> Any:
+        """The tree of arrays again."""
+        return jax.tree.unflatten(self.layout.tree, self.layout.pieces(self.rows).values())
+
+    def squares(self) -> Float[Array, 'arrays']:
+        """Sum of the squares of each array."""
+        rows = jnp.square(self.rows).sum(1)
+        return jnp.where(self._owns(), rows[None], 0).sum(1)
+
+    def each(self, values: Float[Array, 'arrays']) -> Float[Array, 'rows 1']:
+        """One number for each array, as a factor of its rows."""
+        counts = np.diff(self.layout.ends, prepend=0)
+        return values[np.repeat(np.arange(len(counts)), counts)][:, None]
+
+    def _owns(self) -> Array:
+        """Whether a row is of an array, (arrays, rows)."""
+        ends = self.layout.ends.astype(np.int32)
+        starts, row = np.concatenate([[0], ends[:-1]]), jnp.arange(len(self.rows))[None]
+        return (row >= starts[:, None]) & (row < ends[:, None])
+
+
+def layouts(template: Any) -> dict[str, Layout]:
+    """The layouts of all packed trees in a tree, by name."""
+    nodes = jax.tree_util.tree_leaves_with_path(template, is_leaf=_is_packed)
+    return {names.name(path): node.layout for path, node in nodes if _is_packed(node)}
+
+
+def apart(flat: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, Any]:
+    """Arrays by name, with each piece of those that are packed under a name of its own."""
+    flat = dict(flat)
+    for name, layout in layouts.items():
+        pieces = layout.pieces(flat.pop(f'{name}/rows'))
+        flat |= {f'{name}/{piece}': value for piece, value in pieces.items()}
+    return flat
+
+
+def joined(flat: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, Any]:
+    """The inverse of `apart`, for numpy. Raises KeyError if a piece is missing."""
+    flat = dict(flat)
+    for name, layout in layouts.items():
+        pieces = {piece: flat.pop(f'{name}/{piece}') for piece in layout.names}
+        flat[f'{name}/rows'] = layout.join(pieces)
+    return flat
+
+
+def _is_packed(node: Any) -> bool:
+    return isinstance(node, Packed)
