@@ -443,7 +443,7 @@ def _head(key, feat: int, section) -> Head:
 
 def _sample(dists: Mapping[str, Any], key: PRNGKeyArray) -> dict[str, Array]:
     """One draw for each key of an action."""
-    keys = jax.random.split(key, len(dists))
+    keys = jax.random.split(key, len(dists)) if len(dists) > 1 else [key]
     return {k: dists[k].sample(sub) for k, sub in zip(sorted(dists), keys, strict=True)}
 
 

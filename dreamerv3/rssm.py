@@ -134,9 +134,8 @@ class RSSM(eqx.Module):
         features are at hand. What follows on the last actions is not imagined. Not made to be
         differentiated.
         """
-        cell, key, act_key = Cell(self), *jax.random.split(key)
-        noise = self._noise(key, length, len(state['deter']))
-        keys = jax.random.split(act_key, length + 1)
+        cell, keys = Cell(self), jax.random.split(key, length + 2)
+        noise = self._noise(keys[-1], length, len(state['deter']))
         feat = jax.eval_shape(features, state)
         # Filled in place: to append the last features to a stack would copy all of it.
         filled = jnp.zeros((length + 1, *feat.shape), feat.dtype)
@@ -150,10 +149,10 @@ class RSSM(eqx.Module):
             state = self._imagine(cell, state, self._action_share(found[0]), noise)
             return (state, filled), found
 
-        xs = jnp.arange(length), noise, keys[:-1]
+        xs = jnp.arange(length), noise, keys[:length]
         (state, filled), found = jax.lax.scan(step, (state, filled), xs)
         feat = features(state)
-        last = visit(feat, keys[-1])
+        last = visit(feat, keys[length])
         found = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), found, last)
         return filled.at[length].set(feat), *found
 

@@ -17,11 +17,17 @@ from embodied.core import signals
 
 from .shelf import Shelf, watch
 
-# LLVM's further levels take a quarter of the compilation and make no step faster.
-CPU = {'xla_cpu_experimental_ynn_fusion_type': '', 'xla_backend_optimization_level': 1}
-# For fast compilation: the older code for fused operations, without LLVM's expensive passes. No
-# optimisation at all would take half the time again, and twice the time of each step.
+# LLVM's further levels take a quarter of the compilation and make no step faster. To sum in two
+# stages takes a kernel more for each sum over more than 32 numbers, a sixth of the compilation.
+CPU = {
+    'xla_cpu_experimental_ynn_fusion_type': '',
+    'xla_backend_optimization_level': 1,
+    'xla_disable_hlo_passes': 'tree_reduction_rewriter',
+}
+# For fast compilation: the older code for fused operations, without LLVM's expensive passes.
 QUICK = {'xla_cpu_use_fusion_emitters': False, 'xla_llvm_disable_expensive_passes': True}
+# No optimisation at all takes half the time again, and a step up to four times as long.
+SELDOM = {**QUICK, 'xla_backend_optimization_level': 0}
 FAST_START = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 
 
@@ -45,12 +51,12 @@ def begin(
     """Start to compile, see `compiled`; what comes is the compiled function.
 
     XLA works in a thread of its own, several programs at a time; tracing, which Python can only
-    do for one at a time, is over on return. seldom: how soon it runs matters more than how
+    do for one at a time, is over on return. seldom: on CPUs, how soon it runs matters more than how
     fast. With a shelf the function is taken from there, or kept there for its name and the
     devices that it runs on.
     """
     platform = jax.devices()[0].platform
-    choice = options(platform, quick=fast_start or (seldom and platform == 'cpu'))
+    choice = options(platform, fast_start, seldom)
     key = shelf.key(name, args, devices, choice) if shelf else ''
     if shelf and (kept := shelf.load(name, key, devices)):
         done: Future = Future()
@@ -76,15 +82,15 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @functools.cache
-def options(platform: str, quick: bool = False) -> dict[str, Any]:
-    """The options for a platform that this version of XLA knows.
+def options(platform: str, fast_start: bool = False, seldom: bool = False) -> dict[str, Any]:
+    """The options for a platform that this version of XLA knows, see `begin`.
 
-    quick: to compile, not to run. Names in XLA_FLAGS are left to the user.
+    Names in XLA_FLAGS are left to the user.
     """
     if platform != 'cpu':
-        return FAST_START if quick else {}
+        return FAST_START if fast_start else {}
     known = {}
-    for name, value in (CPU | (QUICK if quick else {})).items():
+    for name, value in (CPU | (SELDOM if seldom else QUICK if fast_start else {})).items():
         if f'--{name}' in os.environ.get('XLA_FLAGS', ''):
             continue
         try:

@@ -61,7 +61,7 @@ class Runtime(Agent):
                 '(--jax.train_devices, --jax.train_mesh)'
             )
         self.counters = {'updates': 0, 'batches': 0, 'actions': 0, 'evals': 0}
-        self.lock = threading.Lock()  # counters and the parameters of the policy
+        self.lock = threading.Lock()  # counters
         self.learning = threading.RLock()  # the training state, which an update gives away
         self.template = eqx.filter_eval_shape(lambda: model.init(jax.random.key(0)))
         self.view_template = model.policy_view(self.template)
@@ -70,21 +70,40 @@ class Runtime(Agent):
         self._packed = packing.layouts(self.template)
         self._compiled: dict[tuple, Any] = {}
         self._shelf = self._open_shelf()
-        with explained():
-            self.state: Flat = self._init()
         self._copy = jax.jit(
             lambda flat: {k: jnp.copy(v) for k, v in flat.items()},
             out_shardings=sharding.replicated(self.train_mesh),
         )
-        self.view: Flat = {}
-        self._sync()
+        self._state: Flat | None = None
+        self._view: Flat = {}
+        with explained():
+            self._init = self._build_init()
+
+    @property
+    def state(self) -> Flat:
+        """The training state by name.
+
+        Made when it is first asked for: until then its program compiles beside others.
+        """
+        with self.learning:
+            if self._state is None:
+                with explained():
+                    self._state = self._init.result()(self._seeds(0, 'init'))
+                self._sync()
+            return self._state
+
+    @property
+    def view(self) -> Flat:
+        """The parameters that the policy acts with; none with --jax.enable_policy False."""
+        if not self._view:
+            _ = self.state  # with which it is made
+        return self._view
 
     # ---- acting
 
     def init_policy(self, batch: int) -> Any:
         """Carry of `batch` environments before their first step; compiles the policy."""
-        if not self.view:
-            raise UserError('This process does not act (--jax.enable_policy False)')
+        self._check_acting()
         self._step('policy', batch)
         return jax.device_put(
             self.model.init_policy(batch), sharding.batch_sharding(self.policy_mesh, batch)
@@ -102,8 +121,7 @@ class Runtime(Agent):
 
     def init_table(self, capacity: int) -> Any:
         """States of `capacity` environments before their first step, for `policy_ids`."""
-        if not self.view:
-            raise UserError('This process does not act (--jax.enable_policy False)')
+        self._check_acting()
         table = self.model.init_policy(capacity)
         return jax.device_put(table, sharding.replicated(self.policy_mesh))
 
@@ -120,13 +138,17 @@ class Runtime(Agent):
         step = self._step('policy_ids', len(ids), capacity)
         return self._act(step, (table, np.asarray(ids, np.int32)), obs, mode)
 
+    def _check_acting(self) -> None:
+        if not self.config.jax.enable_policy:
+            raise UserError('This process does not act (--jax.enable_policy False)')
+
     def _act(self, step: Any, carry: tuple, obs: dict, mode: str) -> tuple[Any, dict, dict]:
         purpose, name = ('eval', 'evals') if mode == 'eval' else ('policy', 'actions')
         obs = {k: obs[k] for k in self.obs_space}
         with self.lock:
             count = self.counters[name]
             self.counters[name] += 1
-            view = self.view
+        view = self.view
         with explained():
             # The step takes numpy where it runs, in less time than a transfer of its own.
             state, *rest = step(view, *carry, obs, self._seeds(count, purpose))
@@ -168,7 +190,7 @@ class Runtime(Agent):
         with self.learning, explained():
             seeds = self._seeds(self.counters['batches'], 'train')
             self.counters['batches'] += 1
-            self.state, carry, out, metrics = step(self.state, carry, data, seeds)
+            self._state, carry, out, metrics = step(self.state, carry, data, seeds)
             self.counters['updates'] += 1
             if meanwhile:
                 meanwhile()
@@ -228,7 +250,7 @@ class Runtime(Agent):
                 for k, v in self._shapes.items()
             }
             # A buffer that the host still holds must not be donated to a training step.
-            self.state = self._copy(loaded)
+            self._state = self._copy(loaded)
             if regex is None:
                 found = data['counters']  # the reference counts no evals
                 self.counters = {k: int(found.get(k, 0)) for k in self.counters}
@@ -250,7 +272,7 @@ class Runtime(Agent):
 
     def _policy(self, flat, carry, obs, seeds):
         view = names.unflatten(self.view_template, flat)
-        return self.model.policy(view, carry, obs, _key(seeds))
+        return self.model.policy(view, carry, obs, jax.random.wrap_key_data(seeds))
 
     def _policy_ids(self, flat, table, ids, obs, seeds):
         carry = jax.tree.map(lambda x: x[ids], table)
@@ -259,12 +281,12 @@ class Runtime(Agent):
 
     def _train(self, flat, carry, data, seeds):
         state = names.unflatten(self.template, flat)
-        state, carry, out, metrics = self.model.train(state, carry, data, _key(seeds))
+        state, carry, out, metrics = self.model.train(state, carry, data, jax.random.wrap_key_data(seeds))
         return names.flatten(state), carry, out, metrics
 
     def _report(self, flat, carry, data, seeds):
         state = names.unflatten(self.template, flat)
-        return self.model.report(state, carry, data, _key(seeds))
+        return self.model.report(state, carry, data, jax.random.wrap_key_data(seeds))
 
     def _step(self, name: str, batch: int, length: int = 0) -> Any:
         """The compiled policy, train or report for batches of this size; made once.
@@ -327,15 +349,14 @@ class Runtime(Agent):
         args = view, table, ids, obs, self._seeds(0, 'policy')
         return self._compile('policy_ids', self.policy_mesh, jitted, *args)
 
-    def _init(self) -> Flat:
-        """Fresh training state."""
-        key = jax.random.key_data(jax.random.key(self.config.seed))
+    def _build_init(self) -> Future:
+        """What makes a fresh training state."""
         whole = sharding.replicated(self.train_mesh)
         jitted = jax.jit(
             lambda key: names.flatten(self.model.init(jax.random.wrap_key_data(key))),
             in_shardings=whole, out_shardings=whole,
         )  # fmt: skip
-        return self._compile('init', self.train_mesh, jitted, key).result()(key)
+        return self._compile('init', self.train_mesh, jitted, self._seeds(0, 'init'))
 
     def _compile(self, name: str, mesh: Mesh, jitted: Any, *args: Any) -> Future:
         if not self.config.jax.jit:
@@ -344,7 +365,7 @@ class Runtime(Agent):
             return plain
         return compiler.begin(
             jitted, *args, name=name, devices=list(mesh.devices.flat), shelf=self._shelf,
-            fast_start=self.config.jax.debug, seldom=name == 'init',
+            fast_start=self.config.jax.debug, seldom=name in ('init', 'report'),
         )  # fmt: skip
 
     def _open_shelf(self) -> Shelf | None:
@@ -373,18 +394,20 @@ class Runtime(Agent):
         return [classes, config, spaces, str(self.train_mesh), str(self.policy_mesh)]
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
-        """What the key of one call is made of: seed, purpose, number of the call."""
-        purposes = {'policy': 1, 'train': 2, 'report': 3, 'eval': 4}
-        return np.array([self.config.seed % 2**32, purposes[purpose], count], np.uint32)
+        """The key of one call, (2,) uint32, from seed, purpose and number of the call.
+
+        Mixed here: in a compiled step it takes a dozen programs and more time.
+        """
+        purposes = {'init': 0, 'policy': 1, 'train': 2, 'report': 3, 'eval': 4}
+        entropy = [self.config.seed % 2**64, purposes[purpose], count]
+        return np.random.SeedSequence(entropy).generate_state(2)
 
     def _sync(self) -> None:
         """Hand the current parameters to the policy, as copies: training donates its own."""
         if not self.config.jax.enable_policy:
             return
         view = self._copy({k: self.state[k] for k in self.view_names})
-        view = jax.device_put(view, sharding.replicated(self.policy_mesh))
-        with self.lock:
-            self.view = view
+        self._view = jax.device_put(view, sharding.replicated(self.policy_mesh))
 
 
 @contextlib.contextmanager
@@ -399,11 +422,6 @@ def explained():
             'The device ran out of memory; try --batch_size 1, a smaller size block '
             '(--configs … size12m), or --jax.platform cpu'
         ) from error
-
-
-def _key(seeds: jax.Array) -> jax.Array:
-    key = jax.random.key(seeds[0])
-    return jax.random.fold_in(jax.random.fold_in(key, seeds[1]), seeds[2])
 
 
 def _select(params: dict, own: dict, regex: str) -> dict:

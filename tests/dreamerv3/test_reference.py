@@ -1,5 +1,6 @@
 """The map between our names and the reference's is one to one, on all recorded names."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
