@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from embodied import UserError
-from embodied.jax import concat, steps
+from embodied.jax import concat, distributions, steps
 from embodied.jax.heads import Head
 from embodied.jax.normalize import Normalizer
 from embodied.jax.optimizer import Optimizer, global_norm
@@ -151,11 +151,14 @@ class Dreamer:
         Returns the carry, the actions, the latents for the replay, and for each name in
         `checks` whether all its entries are finite.
         """
-        obs_key, act_key = jax.random.split(key)
-        token = model.enc(obs)
-        prevact = carry['prevact']
-        state = model.dyn.observe_step(_state(carry), token, prevact, obs['is_first'], obs_key)
-        act = _sample(model.pol(features(state)), act_key)
+        token, prevact = model.enc(obs), carry['prevact']
+        stoch = model.dyn.sizes[1]
+        numbers = stoch + concat.variables(self.act_space)
+        noise = distributions.draws.uniform(key, (len(token), numbers))
+        state = model.dyn.observe_step(
+            _state(carry), token, prevact, obs['is_first'], noise[:, :stoch]
+        )
+        act = self._select(model.pol(features(state)), noise[:, stoch:])
         act = {k: v.astype(self.act_space[k].dtype) for k, v in act.items()}
         outputs = {'token': token, **state, **act}
         finite = jnp.stack([jnp.isfinite(outputs[name]).all() for name in self.checks])
@@ -284,8 +287,9 @@ class Dreamer:
         def predict(feat):
             return model.rew(feat).pred(), model.con(feat).prob(), slow(feat).pred()
 
-        def visit(feat, key):  # on a CPU, predict while the features are in its caches
-            return _sample(model.pol(feat), key), predict(feat) if self.stepwise else None
+        def visit(feat, noise):  # on a CPU, predict while the features are in its caches
+            act = self._select(model.pol(feat), noise)
+            return act, predict(feat) if self.stepwise else None
 
         length = self.config.imag_length
         feat, act, predicted = model.dyn.imagine(sg(starts), visit, length, key)
@@ -316,6 +320,10 @@ class Dreamer:
             )
 
         return over(model.pol, hidden[0]), over(model.val, hidden[1])
+
+    def _select(self, dists: Mapping[str, Any], noise: Array) -> dict[str, Array]:
+        """The action that uniform numbers select, one for each of its variables."""
+        return {k: dists[k].select(v) for k, v in concat.cut(self.act_space, noise).items()}
 
     def _gradnorms(self, state, start, obs, prevact, key):
         """Norm of the gradient of each scaled loss term, by key."""
@@ -439,12 +447,6 @@ def _head(key, feat: int, section) -> Head:
     mlp = {k: section[k] for k in ('layers', 'units', 'act', 'norm', 'winit')}
     output = {k: v for k, v in section.items() if k in ('outscale', 'bins')}
     return Head(key, feat, dict(shape=(), kind=section.output, **output), **mlp)
-
-
-def _sample(dists: Mapping[str, Any], key: PRNGKeyArray) -> dict[str, Array]:
-    """One draw for each key of an action."""
-    keys = jax.random.split(key, len(dists)) if len(dists) > 1 else [key]
-    return {k: dists[k].sample(sub) for k, sub in zip(sorted(dists), keys, strict=True)}
 
 
 def _swap_time(tree):

@@ -106,7 +106,7 @@ class RSSM(eqx.Module):
         )  # fmt: skip
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
         # One call of the generator, where one for each step would be many small ones.
-        noise = self._noise(key, tokens.shape[1], tokens.shape[0])
+        noise = distributions.draws.uniform(key, (*inputs[2].shape, self.sizes[1]))
 
         def step(cell, state, xs):
             state, logit = self._observe(cell, state, *xs)
@@ -117,42 +117,43 @@ class RSSM(eqx.Module):
 
     def observe_step(
         self, state: State, token: Float[Array, 'b _'], action: Mapping[str, Array],
-        is_first: Bool[Array, 'b'], key: PRNGKeyArray,
+        is_first: Bool[Array, 'b'], noise: Float[Array, 'b stoch'],
     ) -> State:  # fmt: skip
-        """Posterior state of one step, for acting."""
+        """Posterior state of one step, for acting; noise: uniform numbers that select it."""
         share, action = self._token_share(token), self._action_share(action, is_first)
-        noise = self._noise(key, len(token))
         return self._observe(Cell(self), state, share, action, is_first, noise)[0]
 
     def imagine(
-        self, state: State, visit: Callable[[Array, PRNGKeyArray], tuple[dict, Any]],
-        length: int, key: PRNGKeyArray,
+        self, state: State, visit: Callable[[Array, Array], tuple[dict, Any]], length: int,
+        key: PRNGKeyArray,
     ) -> tuple[Array, dict[str, Array], Any]:  # fmt: skip
         """Features (length + 1, B, …) from the start states on, and what `visit` finds there.
 
-        visit(features, key): actions, and whatever else is to be kept of a step while its
-        features are at hand. What follows on the last actions is not imagined. Not made to be
+        visit(features, noise): actions, and whatever else is to be kept of a step while its
+        features are at hand; noise (B, variables) are uniform numbers, one for each variable
+        of an action. What follows on the last actions is not imagined. Not made to be
         differentiated.
         """
-        cell, keys = Cell(self), jax.random.split(key, length + 2)
-        noise = self._noise(keys[-1], length, len(state['deter']))
+        cell, stoch = Cell(self), self.sizes[1]
+        numbers = stoch + concat.variables(self.act_space)
+        noise = distributions.draws.uniform(key, (length + 1, len(state['deter']), numbers))
         feat = jax.eval_shape(features, state)
         # Filled in place: to append the last features to a stack would copy all of it.
         filled = jnp.zeros((length + 1, *feat.shape), feat.dtype)
 
         def step(carry, xs):
             state, filled = carry
-            index, noise, key = xs
+            index, noise = xs
             feat = features(state)
-            found = visit(feat, key)
+            found = visit(feat, noise[:, stoch:])
             filled = filled.at[index].set(feat)
-            state = self._imagine(cell, state, self._action_share(found[0]), noise)
+            state = self._imagine(cell, state, self._action_share(found[0]), noise[:, :stoch])
             return (state, filled), found
 
-        xs = jnp.arange(length), noise, keys[:length]
+        xs = jnp.arange(length), noise[:length]
         (state, filled), found = jax.lax.scan(step, (state, filled), xs)
         feat = features(state)
-        last = visit(feat, keys[length])
+        last = visit(feat, noise[length, :, stoch:])
         found = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), found, last)
         return filled.at[length].set(feat), *found
 
@@ -164,7 +165,7 @@ class RSSM(eqx.Module):
             state = self._imagine(cell, state, *xs)
             return state, state
 
-        noise = self._noise(key, *shares.shape[:2])
+        noise = distributions.draws.uniform(key, (*shares.shape[:2], self.sizes[1]))
         _, states = jax.lax.scan(step, state, (shares, noise))
         return jax.tree.map(lambda x: x.swapaxes(0, 1), states)
 
@@ -193,10 +194,6 @@ class RSSM(eqx.Module):
         for layer in self.prior:
             x = layer(x)
         return self.priorlogit(x)
-
-    def _noise(self, key: PRNGKeyArray, *batch: int) -> Float[Array, '*batch stoch']:
-        """Uniform numbers that select stoch, one for each variable."""
-        return distributions.draws.uniform(key, (*batch, self.sizes[1]))
 
     def _observe(self, cell, state, token_share, action, is_first, noise):
         state = jax.tree.map(lambda x: _where(is_first, 0, x), state)

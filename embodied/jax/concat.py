@@ -34,6 +34,22 @@ def width(spaces: Mapping[str, Any]) -> int:
     )
 
 
+def variables(spaces: Mapping[str, Any]) -> int:
+    """Number of variables in these spaces: for each one number says which value it takes."""
+    return sum(math.prod(space.shape) for space in spaces.values())
+
+
+def cut(spaces: Mapping[str, Any], numbers: Array) -> dict[str, Array]:
+    """Numbers (*batch, variables), one for each variable, by key and in its shape."""
+    found, start = {}, 0
+    for key in sorted(spaces):
+        shape = spaces[key].shape
+        stop = start + math.prod(shape)
+        found[key] = numbers[..., start:stop].reshape(*numbers.shape[:-1], *shape)
+        start = stop
+    return found
+
+
 def concat(
     spaces: Mapping[str, Any],
     values: Mapping[str, Array],

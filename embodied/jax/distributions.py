@@ -9,6 +9,7 @@ learning" and "Reward prediction" (symexp twohot).
 """
 
 import abc
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +17,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from . import nets
 
 f32 = jnp.float32
 sg = jax.lax.stop_gradient
+FEW = 8  # classes whose probabilities are added up one by one, not by a product of matrices
 
 
 class Draws:
@@ -38,14 +41,18 @@ class Draws:
         takes one random number for each variable, where the Gumbel-max trick takes one for
         each class. Probabilities are met up to the resolution of uniform numbers, 1e-7.
         """
-        probs = jax.nn.softmax(logits)
-        reached = jax.lax.associative_scan(jnp.add, probs, axis=logits.ndim - 1)
-        uniform = (uniform * reached[..., -1])[..., None]
-        return (uniform >= reached[..., :-1]).sum(-1)
+        probs, classes = jax.nn.softmax(logits), logits.shape[-1]
+        if classes > FEW:
+            sums = jnp.dot(probs, np.triu(np.ones((classes, classes), f32)), precision='highest')
+            return (uniform[..., None] * sums[..., -1:] >= sums[..., :-1]).sum(-1)
+        *sums, total = itertools.accumulate(probs[..., i] for i in range(classes))
+        reached = [(uniform * total >= x).astype(jnp.int32) for x in sums]
+        return sum(reached, start=jnp.zeros(uniform.shape, jnp.int32))
 
-    def normal(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers."""
-        return jax.random.normal(key, shape, f32)
+    def normal(self, uniform: Array) -> Array:
+        """Standard normal numbers, by inversion of uniform ones."""
+        least = np.nextafter(np.float32(-1), np.float32(0))
+        return math.sqrt(2) * jax.lax.erf_inv(jnp.maximum(2 * uniform - 1, least))
 
 
 draws = Draws()
@@ -82,9 +89,18 @@ class Likelihood(Distribution):
 class Sampled(Likelihood):
     """A distribution that can be drawn from: latent variables and policies."""
 
+    @property
     @abc.abstractmethod
+    def variables(self) -> tuple[int, ...]:
+        """Shape of the independent variables: a draw takes one uniform number for each."""
+
+    @abc.abstractmethod
+    def select(self, uniform: Float[Array, '*variables']) -> Array:
+        """The sample that uniform numbers in [0, 1) select."""
+
     def sample(self, key: PRNGKeyArray) -> Array:
         """One draw for each entry of the batch."""
+        return self.select(draws.uniform(key, self.variables))
 
     @abc.abstractmethod
     def entropy(self) -> Array:
@@ -156,8 +172,11 @@ class Categorical(Sampled):
     def pred(self):
         return jnp.argmax(self.logits, -1).astype(jnp.int32)
 
-    def sample(self, key: PRNGKeyArray) -> Int[Array, '*batch']:
-        uniform = draws.uniform(key, self.logits.shape[:-1])
+    @property
+    def variables(self):
+        return self.logits.shape[:-1]
+
+    def select(self, uniform: Float[Array, '*batch']) -> Int[Array, '*batch']:
         return draws.categorical(uniform, self.logits).astype(jnp.int32)
 
     def logp(self, event):
@@ -186,11 +205,11 @@ class OneHot(Sampled):
     def pred(self):
         return self._onehot(jnp.argmax(self.logits, -1))
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, '*batch classes']:
-        return self.select(draws.uniform(key, self.logits.shape[:-1]))
+    @property
+    def variables(self):
+        return self.logits.shape[:-1]
 
     def select(self, uniform: Float[Array, '*batch']) -> Float[Array, '*batch classes']:
-        """The sample that uniform numbers in [0, 1) select, one for each variable."""
         return self._onehot(draws.categorical(uniform, self.logits))
 
     def logp(self, event):
@@ -223,8 +242,12 @@ class Normal(Sampled):
     def pred(self):
         return self.mean
 
-    def sample(self, key: PRNGKeyArray) -> Array:
-        return self.mean + self.std * draws.normal(key, self.mean.shape)
+    @property
+    def variables(self):
+        return self.mean.shape
+
+    def select(self, uniform: Array) -> Array:
+        return self.mean + self.std * draws.normal(uniform)
 
     def logp(self, event):
         error = (event.astype(f32) - self.mean) / self.std

@@ -208,7 +208,7 @@ class Optimizer(eqx.Module):
             'param_rms': _rms(moved),
             'param_count': jnp.array(sum(params.layout.sizes), f32),
         }
-        return opt, moved.unpack(), loss, aux, metrics
+        return opt, moved.unpack(-self.step), loss, aux, metrics
 
 
 def global_norm(tree: Any) -> Array:

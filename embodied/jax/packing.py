@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from . import names
 
@@ -54,6 +54,18 @@ class Layout:
             )
         }
 
+    def cut(self, rows: Array, never: Array) -> list[Array]:
+        """The arrays in order; those of one size by the same program, see `_as_data`."""
+        counts = np.diff(self.ends, prepend=0)
+        starts = _as_data((self.ends - counts).tolist(), never)
+        cut = jax.lax.dynamic_slice_in_dim
+        return [
+            cut(rows, start, count).reshape(-1)[:size].reshape(shape)
+            for start, count, size, shape in zip(
+                starts, counts.tolist(), self.sizes, self.shapes, strict=True
+            )
+        ]
+
     def join(self, pieces: Mapping[str, Any], xp: Any = np) -> Any:
         """The inverse of `pieces`, float32; xp is numpy or jax.numpy."""
         parts = []
@@ -78,9 +90,13 @@ class Packed(eqx.Module):
         layout = Layout(jax.tree.structure(tree), tuple(flat), shapes)
         return cls(layout.join(flat, jnp), layout)
 
-    def unpack(self) -> Any:
-        """The tree of arrays again."""
-        return jax.tree.unflatten(self.layout.tree, self.layout.pieces(self.rows).values())
+    def unpack(self, never: Int[Array, '']) -> Any:
+        """The tree of arrays again; `never` is a count that is not positive, see `_as_data`."""
+        pieces = lambda rows, never: list(self.layout.pieces(rows).values())
+        arrays = jax.lax.platform_dependent(
+            self.rows, never, cpu=self.layout.cut, default=pieces
+        )
+        return jax.tree.unflatten(self.layout.tree, arrays)
 
     def squares(self) -> Float[Array, 'arrays']:
         """Sum of the squares of each array."""
@@ -97,6 +113,15 @@ class Packed(eqx.Module):
         ends = self.layout.ends.astype(np.int32)
         starts, row = np.concatenate([[0], ends[:-1]]), jnp.arange(len(self.rows))[None]
         return (row >= starts[:, None]) & (row < ends[:, None])
+
+
+def _as_data(numbers: list[int], never: Array) -> list[Array]:
+    """Numbers as what XLA cannot know beforehand: they come out of a loop that is never run.
+
+    Places that it knows it builds into a program for each piece; for places that are data one
+    program does for all pieces of a size.
+    """
+    return jax.lax.fori_loop(0, never, lambda i, xs: [x + i for x in xs], numbers)
 
 
 def layouts(template: Any) -> dict[str, Layout]:

@@ -29,8 +29,8 @@ class Modes(distributions.Draws):
     def categorical(self, uniform, logits):
         return jnp.argmax(logits, -1)
 
-    def normal(self, key, shape):
-        return jnp.full(shape, 0.5, jnp.float32)
+    def normal(self, uniform):
+        return jnp.full_like(uniform, 0.5)
 
 
 def arrays(state) -> dict:

@@ -73,7 +73,7 @@ def test_nothing_before_the_first_step_of_an_episode_has_influence(changed, firs
     assert (before['deter'][1, first:] != after['deter'][1, first:]).any()
 
 
-def test_one_step_after_another_is_the_scan(monkeypatch):
+def test_one_step_after_another_is_the_scan():
     dyn = make()
     tokens, action, is_first = inputs()
     drawn = distributions.draws.uniform(KEY, (T, B, 3))
@@ -81,8 +81,7 @@ def test_one_step_after_another_is_the_scan(monkeypatch):
     state = carry(dyn)
     for t in range(T):
         act = {k: v[:, t] for k, v in action.items()}
-        monkeypatch.setattr(distributions.draws, 'uniform', lambda *_, t=t: drawn[t])
-        state = dyn.observe_step(state, tokens[:, t], act, is_first[:, t], KEY)
+        state = dyn.observe_step(state, tokens[:, t], act, is_first[:, t], drawn[t])
         np.testing.assert_allclose(state['deter'], states['deter'][:, t], rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(
             state['stoch'].argmax(-1), states['stoch'][:, t].argmax(-1)
@@ -99,7 +98,7 @@ def test_every_step_and_sequence_has_draws_of_its_own():
     dyn = eqx.tree_at(lambda x: x.priorlogit.kernel, dyn, replace_fn=jnp.zeros_like)
     assert count(dyn.replay(carry(dyn), action, KEY)['stoch']) > B * T // 2
     act = {k: v[:, 0] for k, v in action.items()}
-    feat, *_ = dyn.imagine(carry(dyn), lambda feat, key: (act, None), T, KEY)
+    feat, *_ = dyn.imagine(carry(dyn), lambda feat, noise: (act, None), T, KEY)
     assert count(feat[1:, :, 16:]) > B * T // 2
 
 
@@ -117,7 +116,7 @@ def test_imagination_under_recorded_actions_is_the_replay_of_them():
     state = carry(dyn)
     _, action, _ = inputs(length=1)
     act = {k: v[:, 0] for k, v in action.items()}
-    feat, acts, seen = dyn.imagine(state, lambda feat, key: (act, feat[:, 0]), 3, KEY)
+    feat, acts, seen = dyn.imagine(state, lambda feat, noise: (act, feat[:, 0]), 3, KEY)
     assert feat.shape == (4, B, 16 + 3 * 4)
     assert acts['move'].shape == (4, *act['move'].shape)
     np.testing.assert_array_equal(acts['move'][3], act['move'])
@@ -131,7 +130,7 @@ def test_the_policy_acts_on_the_features_that_are_returned_beside_its_actions():
     dyn = make()
     _, action, _ = inputs(length=1)
     act = {k: v[:, 0] for k, v in action.items()}
-    seen = lambda feat, key: ({**act, 'move': feat[:, : act['move'].shape[-1]]}, None)
+    seen = lambda feat, noise: ({**act, 'move': feat[:, : act['move'].shape[-1]]}, None)
     feat, acts, _ = dyn.imagine(carry(dyn), seen, 3, KEY)
     np.testing.assert_array_equal(acts['move'], feat[..., : act['move'].shape[-1]])
     assert (feat[1:] != feat[:-1]).any((1, 2)).all()
