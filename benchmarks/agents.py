@@ -60,13 +60,13 @@ class Watched(Agent):
 
 
 class Unallocated(Watched):
-    """Compiles the update and the report, but has only the shapes of its parameters."""
+    """Compiles the update and the report, but never has any parameters."""
 
     def __init__(self, obs_space: dict, act_space: dict, config: elements.Config):
         super().__init__(obs_space, act_space, config.update({'jax.enable_policy': False}))
 
-    def _init(self) -> dict:
-        return dict(self._shapes)
+    def _build_init(self) -> Future:
+        return Future()
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:

@@ -105,6 +105,8 @@ def start(args: argparse.Namespace) -> dict[str, float]:
     agent = agents.make_agent(args.kind, config)
     done()
     agent.init_train(config.batch_size)
+    agents.compile_step(agent, 'train')
+    agents.compile_step(agent, 'report')
     done()
     parts = [b - a for a, b in itertools.pairwise(times)]
     names = ('import_s', 'build_s', 'compile_s')

@@ -19,33 +19,35 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PAUSE = 0.05  # seconds between two looks at whether something is being compiled
 
 _lock = threading.Lock()
-_compiling = 0
+_compiling = {True: 0, False: 0}
 
 
 @contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """Mark work that cannot be interrupted and leaves nothing behind that needs saving."""
-    global _compiling
+def compiling(awaited: bool = True) -> Iterator[None]:
+    """Mark work that cannot be interrupted and leaves nothing behind that needs saving.
+
+    awaited: whether the run stands still meanwhile.
+    """
     with _lock:
-        _compiling += 1
+        _compiling[awaited] += 1
     try:
         yield
     finally:
         with _lock:
-            _compiling -= 1
+            _compiling[awaited] -= 1
 
 
 def is_compiling() -> bool:
-    """Return whether something is being compiled in this process."""
-    return _compiling > 0
+    """Return whether this process waits for something that is being compiled."""
+    return _compiling[True] > 0
 
 
 class Stop:
     """Hears SIGINT and SIGTERM while it is entered; `requested` says whether one came.
 
     Before `begin` there is nothing to save: a signal ends the process with exit code 0. So it
-    does during compilation. Otherwise the loop looks at `requested`, saves and returns. A
-    second signal ends the process at once, with 128 + its number. Entered in another thread
+    does while the run waits for a compilation. Otherwise the loop looks at `requested`, saves
+    and returns; what still compiles beside it is given up when the run is left. A second signal ends the process at once, with 128 + its number. Entered in another thread
     than the main one, where Python takes no handlers, it hears nothing.
     """
 
@@ -77,6 +79,8 @@ class Stop:
         self._writer.close()
         self._thread.join()
         self._reader.close()
+        if self.requested and error[0] is None and _compiling[False]:
+            _leave(0, 'What is being compiled is not waited for.')
 
     def _watch(self) -> None:
         for number in self._heard():
@@ -87,7 +91,7 @@ class Stop:
                 if multiprocessing.parent_process() is None:  # others end with their parent
                     name = signal.Signals(number).name
                     print(f'{name}: the run ends; a second signal ends it at once.', flush=True)
-            if self.requested and (_compiling or not self._begun):
+            if self.requested and (is_compiling() or not self._begun):
                 _leave(0, 'Ended without saving: it had not begun, or was compiling.')
 
     def _heard(self) -> Iterator[int]:

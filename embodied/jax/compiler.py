@@ -36,7 +36,7 @@ def compiled(jitted: Any, *args: Any, fast_start: bool = False) -> Any:
 
     fast_start trades a fast step for a fast compilation.
     """
-    return begin(jitted, *args, fast_start=fast_start).result()
+    return wait(begin(jitted, *args, fast_start=fast_start))
 
 
 def begin(
@@ -67,13 +67,21 @@ def begin(
 
     def work() -> Any:
         hits = watch().hits
-        with signals.compiling():
+        with signals.compiling(awaited=False):
             result = lowered.compile(choice or None)
         if shelf and hits == watch().hits:
             shelf.save(name, key, result)
         return result
 
     return _threads().submit(work)
+
+
+def wait(begun: Future) -> Any:
+    """The compiled function, once it is there."""
+    if begun.done():
+        return begun.result()
+    with signals.compiling():
+        return begun.result()
 
 
 @functools.cache

@@ -68,7 +68,7 @@ class Runtime(Agent):
         self.view_names = tuple(names.flatten(self.view_template))
         self._shapes = names.flatten(self.template)
         self._packed = packing.layouts(self.template)
-        self._compiled: dict[tuple, Any] = {}
+        self._begun: dict[tuple, Future] = {}  # what is compiled, or being compiled
         self._shelf = self._open_shelf()
         self._copy = jax.jit(
             lambda flat: {k: jnp.copy(v) for k, v in flat.items()},
@@ -88,7 +88,7 @@ class Runtime(Agent):
         with self.learning:
             if self._state is None:
                 with explained():
-                    self._state = self._init.result()(self._seeds(0, 'init'))
+                    self._state = compiler.wait(self._init)(self._seeds(0, 'init'))
                 self._sync()
             return self._state
 
@@ -163,12 +163,16 @@ class Runtime(Agent):
     # ---- learning
 
     def init_train(self, batch: int) -> Any:
-        """Carry of `batch` sequences before their first batch; compiles the update."""
+        """Carry of `batch` sequences before their first batch.
+
+        Begins to compile the update, and with --jax.precompile the report; the first one waits
+        for it.
+        """
         context, jaxcfg = self.config.replay_context, self.config.jax
         steps = [('train', batch, self.config.batch_length + context)]
         if jaxcfg.precompile:
             steps.append(('report', batch, self.config.report_length + context))
-        self._prepare(steps)
+        self._begin(steps)
         return jax.device_put(
             self.model.init_train(batch), sharding.split_batch(self.train_mesh)
         )
@@ -294,15 +298,16 @@ class Runtime(Agent):
         length: of sequences, or the capacity of a table of states.
         """
         key = name, batch, length
-        if key not in self._compiled:
-            self._prepare([key])
-        return self._compiled[key]
-
-    def _prepare(self, steps: list[tuple[str, int, int]]) -> None:
-        """Compile those that are not yet, at the same time."""
+        self._begin([key])
         with explained():
-            begun = {key: self._build(*key) for key in steps if key not in self._compiled}
-            self._compiled |= {key: step.result() for key, step in begun.items()}
+            return compiler.wait(self._begun[key])
+
+    def _begin(self, steps: list[tuple[str, int, int]]) -> None:
+        """Compile those that are not yet, at the same time and beside what follows."""
+        with explained():
+            for key in steps:
+                if key not in self._begun:
+                    self._begun[key] = self._build(*key)
 
     def _build(self, name: str, batch: int, length: int) -> Future:
         if name == 'policy_ids':

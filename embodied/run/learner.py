@@ -1,5 +1,6 @@
 """The learning half of a run loop: which updates are due, and what goes through them."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -21,9 +22,14 @@ class Learner:
     One update trains batch_size * batch_length time steps; train_ratio of them are due per
     env step. Updates begin once the replay holds as many items, and count env steps from
     then. Reports draw from a stream of their own and change nothing here.
+
+    busy(text): a context that shows what the run waits for.
     """
 
-    def __init__(self, agent: Any, replay: Any, make_stream: Any, args: Any):
+    def __init__(
+        self, agent: Any, replay: Any, make_stream: Any, args: Any,
+        busy: Callable[[str], Any] = contextlib.nullcontext,
+    ):  # fmt: skip
         self.minimum = args.batch_size * args.batch_length
         self.ratio = clocks.Ratio(clocks.exact(args.train_ratio) / self.minimum)
         self.updates = 0  # since this process started
@@ -32,13 +38,14 @@ class Learner:
         self._agent = agent
         self._replay = replay
         self._args = args
+        self._busy = busy
         self._train_stream = iter(agent.stream(make_stream(replay, 'train')))
         # Without agent.stream, which may fetch ahead: a report is of what is there now.
         self._report_stream = iter(make_stream(replay, 'report'))
         self._carry: Any = None
 
     def prepare(self) -> None:
-        """Compile what an agent compiles; a checkpoint that does not fit shows before."""
+        """Let the agent begin to compile, so that the first updates need not wait for all of it."""
         self._carry = self._agent.init_train(self._args.batch_size)
 
     @property
@@ -87,7 +94,8 @@ class Learner:
     def _update(self, step: int) -> None:
         with timer.section('stream'):
             batch = next(self._train_stream)
-        with timer.section('train'):
+        first = self._busy('Compiling the update') if not self.updates else None
+        with timer.section('train'), first or contextlib.nullcontext():
             self._carry, outs, metrics = self._agent.train(self._carry, batch)
         check_finite(metrics, f'Update {self.updates + 1} of this run, at step {int(step):,}')
         if 'replay' in outs:

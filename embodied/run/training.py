@@ -50,7 +50,7 @@ def run(
         replay = make_replay()
         start.check_replay(replay, args)
         step = logger.step
-        learner = Learner(agent, replay, make_stream, args)
+        learner = Learner(agent, replay, make_stream, args, logger.busy)
         cp.parts.update(step=step, agent=agent, replay=replay, ratio=learner.ratio)
         evaluation = make_evaluation(agent, logger, args) if make_evaluation else None
         if evaluation:
@@ -62,7 +62,7 @@ def run(
             begin(logger, ready)
             print(f'Nothing to do: step {int(step):,} of run.steps {args.steps:,.0f}.')
             return
-        with logger.busy('Compiling the update'):
+        with logger.busy('Preparing the update'):
             learner.prepare()
         driver = start.make_driver(make_env, args.envs, args, int(step), args.overlap)
         with contextlib.closing(driver), evaluation or contextlib.nullcontext():
