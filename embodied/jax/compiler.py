@@ -17,13 +17,10 @@ from embodied.core import signals
 
 from .shelf import Shelf, watch
 
-# LLVM's further levels take a quarter of the compilation and make no step faster. To sum in two
-# stages takes a kernel more for each sum over more than 32 numbers, a sixth of the compilation.
-CPU = {
-    'xla_cpu_experimental_ynn_fusion_type': '',
-    'xla_backend_optimization_level': 1,
-    'xla_disable_hlo_passes': 'tree_reduction_rewriter',
-}
+# LLVM's further levels take a quarter of the compilation and make no step faster. (Without XLA's
+# pass tree_reduction_rewriter it takes a tenth less, but sums of millions, as for the bias of an
+# image, lose three digits.)
+CPU = {'xla_cpu_experimental_ynn_fusion_type': '', 'xla_backend_optimization_level': 1}
 # For fast compilation: the older code for fused operations, without LLVM's expensive passes.
 QUICK = {'xla_cpu_use_fusion_emitters': False, 'xla_llvm_disable_expensive_passes': True}
 # No optimisation at all takes half the time again, and a step up to four times as long.

@@ -284,13 +284,13 @@ class TwoHot(Distribution):
     bins: Float[Array, 'bins']
 
     def pred(self):
+        # As differences of probabilities: products that are only then subtracted would leave
+        # their rounding errors, where a compiler forms one of them without rounding.
         probs = jax.nn.softmax(self.logits)
-        weighted = probs * nets.along(self.bins, probs)
         half = self.logits.shape[-1] // 2
-        low, high = weighted[..., :half], weighted[..., -half:]
-        pairs = (low[..., ::-1] + high).sum(-1)
-        middle = weighted[..., half : self.logits.shape[-1] - half].sum(-1)
-        return middle + pairs
+        low, high = probs[..., :half], probs[..., -half:]
+        more = high - low[..., ::-1]
+        return (more * nets.along(self.bins[-half:], more)).sum(-1)
 
     def loss(self, target):
         weights = twohot(sg(target.astype(f32)), self.bins)
