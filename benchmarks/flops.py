@@ -38,6 +38,22 @@ def loops(compiled: Any) -> int:
     return len(re.findall(r'[)\s]while\(', compiled.as_text()))
 
 
+def kernels(compiled: Any) -> int:
+    """Number of different kernels in a compiled function, which its compilation takes time for.
+
+    Those that do the same on the same shapes are one, whatever their values are called.
+    """
+    text = re.sub(r', metadata=\{[^}]*\}', '', compiled.as_text())
+    called = set(re.findall(r' fusion\(.*calls=%?([\w.-]+)', text))
+    bodies = re.findall(r'^%?([\w.-]+) .*\{\n((?:  .*\n)+)\}', text, re.MULTILINE)
+    return len({_anonymous(body) for name, body in bodies if name in called})
+
+
+def _anonymous(body: str) -> str:
+    numbers: dict[str, str] = {}
+    return re.sub(r'%[\w.-]+', lambda m: numbers.setdefault(m[0], f'%{len(numbers)}'), body)
+
+
 def _of_equation(eqn: Any) -> int:
     name, params = eqn.primitive.name, eqn.params
     if name == 'dot_general':

@@ -8,8 +8,9 @@ with what the first process left there. Prints one line of JSON with a calibrati
 machine just before and after.
 
     cold_import_s   from the start of the process until the agent is imported
-    cold_build_s    making the agent
-    cold_compile_s  tracing and compiling the update and, beside it, the report
+    cold_build_s    making the agent, without its parameters
+    cold_compile_s  tracing and compiling the update and, beside it, the report and what makes
+                    the parameters; making them
     cold_total_s    all of these
 
 With --run:
@@ -30,6 +31,7 @@ import tempfile
 import time
 
 import agents
+import jax
 from calibrate import calibrate
 from measure import durations, line, short
 
@@ -107,6 +109,7 @@ def start(args: argparse.Namespace) -> dict[str, float]:
     agent.init_train(config.batch_size)
     agents.compile_step(agent, 'train')
     agents.compile_step(agent, 'report')
+    jax.block_until_ready(agent.state)
     done()
     parts = [b - a for a, b in itertools.pairwise(times)]
     names = ('import_s', 'build_s', 'compile_s')

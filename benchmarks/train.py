@@ -14,6 +14,7 @@ Nothing is taken from a compilation cache, unless JAX_COMPILATION_CACHE_DIR name
     train_gflop             of its products, loops counted as often as they run (flops.py)
     train_gflop_xla         all its operations as XLA counts them, the body of a loop once
     train_loops             loops that XLA compiled
+    train_kernels           different kernels that XLA compiled (CPUs and GPUs)
     train_temp_mib          peak of the values between inputs and outputs, by XLA's analysis
     train_args_mib          parameters, optimizer and batch
     rate                    train_gflop per second as a share of the calibrated rate of
@@ -51,6 +52,8 @@ def main() -> None:
     cls = agents.Unallocated if args.count else agents.Watched
     start = time.perf_counter()
     agent = agents.make_agent(args.kind, config, cls)
+    if not args.count:
+        jax.block_until_ready(agent.state)
     figures = {'build_s': short(time.perf_counter() - start)}
     if args.heads:
         agent.model.stepwise = args.heads == 'step'
@@ -77,6 +80,7 @@ def compilation(agent: agents.Watched, name: str) -> dict[str, float]:
         f'{name}_gflop': short(flops.of_traced(step.traced) / 1e9),
         f'{name}_gflop_xla': short(step.compiled.cost_analysis()['flops'] / 1e9),
         f'{name}_loops': flops.loops(step.compiled),
+        f'{name}_kernels': flops.kernels(step.compiled),
         f'{name}_temp_mib': short(memory.temp_size_in_bytes / 2**20),
         f'{name}_args_mib': short(memory.argument_size_in_bytes / 2**20),
     }

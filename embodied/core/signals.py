@@ -47,8 +47,9 @@ class Stop:
 
     Before `begin` there is nothing to save: a signal ends the process with exit code 0. So it
     does while the run waits for a compilation. Otherwise the loop looks at `requested`, saves
-    and returns; what still compiles beside it is given up when the run is left. A second signal ends the process at once, with 128 + its number. Entered in another thread
-    than the main one, where Python takes no handlers, it hears nothing.
+    and returns; what still compiles beside it is given up when this is left. A second signal
+    ends the process at once, with 128 + its number. Entered in another thread than the main
+    one, where Python takes no handlers, it hears nothing.
     """
 
     def __init__(self) -> None:

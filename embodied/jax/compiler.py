@@ -17,9 +17,9 @@ from embodied.core import signals
 
 from .shelf import Shelf, watch
 
-# LLVM's further levels take a quarter of the compilation and make no step faster. (Without XLA's
-# pass tree_reduction_rewriter it takes a tenth less, but sums of millions, as for the bias of an
-# image, lose three digits.)
+# LLVM's further levels take a quarter of the compilation and make no step faster. Without XLA's
+# pass tree_reduction_rewriter it would take a tenth less, but sums of millions, as for the bias
+# of an image, would lose three digits.
 CPU = {'xla_cpu_experimental_ynn_fusion_type': '', 'xla_backend_optimization_level': 1}
 # For fast compilation: the older code for fused operations, without LLVM's expensive passes.
 QUICK = {'xla_cpu_use_fusion_emitters': False, 'xla_llvm_disable_expensive_passes': True}
@@ -48,9 +48,9 @@ def begin(
     """Start to compile, see `compiled`; what comes is the compiled function.
 
     XLA works in a thread of its own, several programs at a time; tracing, which Python can only
-    do for one at a time, is over on return. seldom: on CPUs, how soon it runs matters more than how
-    fast. With a shelf the function is taken from there, or kept there for its name and the
-    devices that it runs on.
+    do for one at a time, is over on return. seldom: on CPUs, how soon it runs matters more than
+    how fast. With a shelf the function is taken from there, or kept there for its name and
+    the devices that it runs on.
     """
     platform = jax.devices()[0].platform
     choice = options(platform, fast_start, seldom)

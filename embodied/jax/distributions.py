@@ -43,7 +43,8 @@ class Draws:
         """
         probs, classes = jax.nn.softmax(logits), logits.shape[-1]
         if classes > FEW:
-            sums = jnp.dot(probs, np.triu(np.ones((classes, classes), f32)), precision='highest')
+            upto = np.triu(np.ones((classes, classes), np.float32))
+            sums = jnp.dot(probs, upto, precision='highest')
             return (uniform[..., None] * sums[..., -1:] >= sums[..., :-1]).sum(-1)
         *sums, total = itertools.accumulate(probs[..., i] for i in range(classes))
         reached = [(uniform * total >= x).astype(jnp.int32) for x in sums]

@@ -1,11 +1,11 @@
 """A tree of parameters as one array, for what treats all of them alike.
 
-XLA makes a program of its own for each shape that it meets, some tens of milliseconds of a core
-each, and starts it for each array. The optimizer does a dozen things to every parameter; done to
-one array, that is a dozen programs instead of hundreds.
+XLA makes a kernel of its own for each shape that it meets, which takes some tens of
+milliseconds of a core, and starts it for each array. The optimizer does a dozen things to every
+parameter; done to one array, that is a dozen kernels instead of hundreds.
 
-Outside of compiled steps the pieces keep their names, see `apart` and `joined`: checkpoints know
-nothing of this.
+Outside of compiled steps the pieces keep their names, see `apart` and `joined`: checkpoints
+know nothing of this.
 """
 
 import dataclasses
@@ -24,11 +24,12 @@ from . import names
 
 f32 = jnp.float32
 WIDTH = 1024
+_ROWS = '/rows'  # what the name of a packed array ends with
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where each array of a tree lies: in rows of its own, the last one filled up with zeros."""
+    """Where each array of a tree lies: in rows of its own, the last one filled with zeros."""
 
     tree: Any
     names: tuple[str, ...]
@@ -55,7 +56,7 @@ class Layout:
         }
 
     def cut(self, rows: Array, never: Array) -> list[Array]:
-        """The arrays in order; those of one size by the same program, see `_as_data`."""
+        """The arrays in order; those of one size by the same kernel, see `_as_data`."""
         counts = np.diff(self.ends, prepend=0)
         starts = _as_data((self.ends - counts).tolist(), never)
         cut = jax.lax.dynamic_slice_in_dim
@@ -118,34 +119,41 @@ class Packed(eqx.Module):
 def _as_data(numbers: list[int], never: Array) -> list[Array]:
     """Numbers as what XLA cannot know beforehand: they come out of a loop that is never run.
 
-    Places that it knows it builds into a program for each piece; for places that are data one
-    program does for all pieces of a size.
+    Places that it knows it builds into a kernel for each piece; for places that are data one
+    kernel does for all pieces of a size.
     """
     return jax.lax.fori_loop(0, never, lambda i, xs: [x + i for x in xs], numbers)
 
 
 def layouts(template: Any) -> dict[str, Layout]:
-    """The layouts of all packed trees in a tree, by name."""
+    """The layouts of all packed trees in a tree, by the names of their rows."""
     nodes = jax.tree_util.tree_leaves_with_path(template, is_leaf=_is_packed)
-    return {names.name(path): node.layout for path, node in nodes if _is_packed(node)}
+    return {names.name(path) + _ROWS: node.layout for path, node in nodes if _is_packed(node)}
 
 
 def apart(flat: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, Any]:
     """Arrays by name, with each piece of those that are packed under a name of its own."""
-    flat = dict(flat)
-    for name, layout in layouts.items():
-        pieces = layout.pieces(flat.pop(f'{name}/rows'))
-        flat |= {f'{name}/{piece}': value for piece, value in pieces.items()}
-    return flat
+    found = {}
+    for name, value in flat.items():
+        if name in layouts:
+            pieces = layouts[name].pieces(value)
+            found |= {_piece(name, piece): x for piece, x in pieces.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def joined(flat: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, Any]:
     """The inverse of `apart`, for numpy. Raises KeyError if a piece is missing."""
     flat = dict(flat)
     for name, layout in layouts.items():
-        pieces = {piece: flat.pop(f'{name}/{piece}') for piece in layout.names}
-        flat[f'{name}/rows'] = layout.join(pieces)
+        pieces = {piece: flat.pop(_piece(name, piece)) for piece in layout.names}
+        flat[name] = layout.join(pieces)
     return flat
+
+
+def _piece(name: str, piece: str) -> str:
+    return f'{name.removesuffix(_ROWS)}/{piece}'
 
 
 def _is_packed(node: Any) -> bool:

@@ -9,7 +9,6 @@ outside of compiled steps it is the flat dict of `names`.
 """
 
 import contextlib
-import functools
 import re
 import threading
 from concurrent.futures import Future
@@ -239,8 +238,8 @@ class Runtime(Agent):
         that are new here and that were dropped are printed. Raises UserError with the names
         and shapes that differ.
         """
-        apart = functools.partial(packing.apart, layouts=self._packed)
-        params, own = data['params'], jax.eval_shape(apart, self._shapes)
+        shapes = {k: np.broadcast_to(np.float32(0), v.shape) for k, v in self._shapes.items()}
+        params, own = data['params'], packing.apart(shapes, self._packed)
         if regex is not None:
             params = _select(params, own, regex)
         _check_fit(params, own, strict=regex is None)
@@ -285,7 +284,8 @@ class Runtime(Agent):
 
     def _train(self, flat, carry, data, seeds):
         state = names.unflatten(self.template, flat)
-        state, carry, out, metrics = self.model.train(state, carry, data, jax.random.wrap_key_data(seeds))
+        key = jax.random.wrap_key_data(seeds)
+        state, carry, out, metrics = self.model.train(state, carry, data, key)
         return names.flatten(state), carry, out, metrics
 
     def _report(self, flat, carry, data, seeds):
@@ -401,7 +401,7 @@ class Runtime(Agent):
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
         """The key of one call, (2,) uint32, from seed, purpose and number of the call.
 
-        Mixed here: in a compiled step it takes a dozen programs and more time.
+        Mixed here: in a compiled step that takes a dozen kernels and more time.
         """
         purposes = {'init': 0, 'policy': 1, 'train': 2, 'report': 3, 'eval': 4}
         entropy = [self.config.seed % 2**64, purposes[purpose], count]

@@ -45,7 +45,7 @@ class Learner:
         self._carry: Any = None
 
     def prepare(self) -> None:
-        """Let the agent begin to compile, so that the first updates need not wait for all of it."""
+        """Let the agent begin to compile: the first update is to wait as little as may be."""
         self._carry = self._agent.init_train(self._args.batch_size)
 
     @property

@@ -107,3 +107,12 @@ def test_loops_of_a_compiled_function():
     assert flops.loops(jax.jit(recurrent).lower(*args).compile()) == 1
     assert flops.loops(jax.jit(jax.grad(recurrent)).lower(*args).compile()) == 2
     assert flops.loops(jax.jit(jnp.matmul).lower(*args[:1], args[0]).compile()) == 0
+
+
+def test_kernels_that_do_the_same_are_one():
+    def fn(x, y, z):
+        return jnp.sin(x) * x, jnp.sin(y) * y, jnp.cos(z) * z, jnp.sin(z[:2]) * z[:2]
+
+    compiled = jax.jit(fn).lower(*[jax.ShapeDtypeStruct((1000,), jnp.float32)] * 3).compile()
+    assert flops.kernels(compiled) == 3
+    assert flops.kernels(jax.jit(jnp.matmul).lower(*jnp.ones((2, 4, 4))).compile()) == 0

@@ -88,6 +88,22 @@ def test_compilation_is_not_waited_for(number):
 
 
 @BOTH
+def test_compilation_beside_the_run_lets_it_save_and_is_given_up_then(number):
+    body = """
+        stop.begin()
+        beside = signals.compiling(awaited=False)
+        beside.__enter__()
+        print('ready', flush=True)
+        while not stop.requested:
+            pass
+        print('saved', flush=True)
+    """
+    code, out = play(body, ('ready', number))
+    assert (code, 'left' in out) == (0, False)
+    assert 'saved' in out.split('What is being compiled is not waited for.')[0]
+
+
+@BOTH
 def test_compilation_that_begins_after_the_signal(number):
     body = """
         stop.begin()

@@ -1,5 +1,6 @@
 """The agent on devices: sizes, compiled steps, determinism, checkpoints, several devices."""
 
+import concurrent.futures
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import embodied
 from dreamerv3 import latents
 from dreamerv3.agent import Agent, Dreamer
-from embodied.jax import names
+from embodied.jax import compiler, names
 
 from . import golden
 
@@ -290,7 +291,7 @@ def test_load_restores_everything_and_training_goes_on_alike(trained):
     other.load(saved)
     assert other.counters == agent.counters
     for key, value in saved['params'].items():
-        np.testing.assert_array_equal(other.state[key], value, err_msg=key)
+        np.testing.assert_array_equal(other.save()['params'][key], value, err_msg=key)
     _, _, mine = other.train(carry, make_batch(other, 2))
     np.testing.assert_array_equal(mine['opt/loss'], trained[3][2]['opt/loss'])
     # What was saved does not change with further training.
@@ -428,6 +429,23 @@ def test_a_device_without_memory_is_explained(trained):
             agent.train(agent.init_train(12), make_batch(agent))
     finally:
         agent._begun['train', 12, 5] = step
+
+
+def test_it_acts_while_the_update_compiles(monkeypatch):
+    begin, held = compiler.begin, Future()
+    monkeypatch.setattr(
+        compiler, 'begin', lambda *args, name='', **kwargs: (
+            held if name == 'train' else begin(*args, name=name, **kwargs)
+        )
+    )  # fmt: skip
+    agent = make_agent()
+    carry, batch = agent.init_train(12), make_batch(agent)
+    agent.policy(agent.init_policy(3), make_obs(3))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        learned = pool.submit(agent.train, carry, batch)
+        assert concurrent.futures.wait([learned], timeout=0.2).not_done
+        held.set_result(lambda *args: (*args[:2], {}, {'done': 1}))
+        assert learned.result(timeout=60)[2] == {'done': 1}
 
 
 def test_a_process_that_only_learns_has_no_policy():

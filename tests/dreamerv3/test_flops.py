@@ -1,4 +1,4 @@
-"""The arithmetic and the loops of a training step, against what was recorded.
+"""Arithmetic, loops and kernels of a training step, against what was recorded.
 
 A change that makes them grow, or shrink, is to be a decision: it comes with a new record, made
 by `python -m tests.dreamerv3.test_flops` for the version of JAX that is installed. Other
@@ -50,6 +50,7 @@ def measure() -> dict[str, float]:
             f'operations{end}': step.compiled.cost_analysis()['flops'],
             f'products{end}': flops.of_traced(step.traced),
             f'loops{end}': flops.loops(step.compiled),
+            f'kernels{end}': flops.kernels(step.compiled),
         }
     return found
 

@@ -101,6 +101,11 @@ def test_schedules():
         learning_rate(1.0, 'step', 0, 10)
 
 
+def test_nothing_is_divided_by_an_eps_of_zero():
+    with pytest.raises(ValueError, match=r'--agent\.opt\.eps is 0'):
+        Optimizer({'x': jnp.ones(3)}, eps=0)
+
+
 def test_a_zero_gradient_moves_nothing():
     params = {'x': jnp.ones(3)}
     opt, moved, *_ = Optimizer(params, warmup=0).update(lambda p: (0 * p['x'].sum(), 0), params)
