@@ -5,6 +5,7 @@ rate. The unit of the clipping is a whole parameter; all else treats every numbe
 parameters, gradients and moments go through it as one array, see `packing`.
 """
 
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -188,7 +189,7 @@ class Optimizer(eqx.Module):
         moved = optax.apply_updates(params, updates)
         step, scaling, metrics = self.step + 1, self.scaling, {}
         if self.scaling:
-            finite = jnp.isfinite(_norm(grads)) & jnp.isfinite(loss)
+            finite = jnp.isfinite(global_norm(grads)) & jnp.isfinite(loss)
             keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
             moved, state, step = keep((moved, state, step), (params, self.state, self.step))
             scaling = self.scaling.update(finite)
@@ -202,7 +203,7 @@ class Optimizer(eqx.Module):
         metrics |= {
             'loss': loss,
             'updates': step,
-            'grad_norm': _norm(grads),
+            'grad_norm': global_norm(grads),
             'grad_rms': _rms(grads),
             'update_rms': _rms(updates),
             'param_rms': _rms(moved),
@@ -216,9 +217,5 @@ def global_norm(tree: Any) -> Array:
     return jnp.sqrt(sum(jnp.square(x).sum() for x in jax.tree.leaves(tree)))
 
 
-def _norm(packed: Packed) -> Array:
-    return jnp.sqrt(packed.squares().sum())
-
-
 def _rms(packed: Packed) -> Array:
-    return jnp.sqrt(packed.squares().sum() / sum(packed.layout.sizes))
+    return global_norm(packed) / math.sqrt(sum(packed.layout.sizes))
