@@ -9,7 +9,6 @@ outside of compiled steps it is the flat dict of `names`.
 """
 
 import contextlib
-import re
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,7 +23,7 @@ from jax.sharding import Mesh
 from embodied.core.base import Agent, Stream
 from embodied.core.errors import UserError
 
-from . import compiler, names, packing, sharding
+from . import compiler, loading, names, packing, sharding
 from .feed import Batch, DeviceFeed
 from .setup import pick
 from .shelf import Shelf, sources
@@ -84,18 +83,17 @@ class Runtime(Agent):
 
         Made when it is first asked for: until then its program compiles beside others.
         """
-        with self.learning:
+        with self.learning, explained():
             if self._state is None:
-                with explained():
-                    self._state = compiler.wait(self._init)(self._seeds(0, 'init'))
-                self._sync()
+                self._state = compiler.wait(self._init)(self._seeds(0, 'init'))
             return self._state
 
     @property
     def view(self) -> Flat:
         """The parameters that the policy acts with; none with --jax.enable_policy False."""
         if not self._view:
-            _ = self.state  # with which it is made
+            with self.learning, explained():
+                self._sync()
         return self._view
 
     # ---- acting
@@ -241,8 +239,8 @@ class Runtime(Agent):
         shapes = {k: np.broadcast_to(np.float32(0), v.shape) for k, v in self._shapes.items()}
         params, own = data['params'], packing.apart(shapes, self._packed)
         if regex is not None:
-            params = _select(params, own, regex)
-        _check_fit(params, own, strict=regex is None)
+            params = loading.select(params, own, regex)
+        loading.check_fit(params, own, strict=regex is None)
         with self.learning:
             if regex is not None:
                 params = {**self._arrays(), **params}
@@ -427,48 +425,3 @@ def explained():
             'The device ran out of memory; try --batch_size 1, a smaller size block '
             '(--configs … size12m), or --jax.platform cpu'
         ) from error
-
-
-def _select(params: dict, own: dict, regex: str) -> dict:
-    """The arrays whose names match and that there are here; says which those are."""
-    try:
-        matched = {k for k in params if re.fullmatch(regex, k)} & {*own}
-    except re.error as error:
-        raise UserError(f'Broken regular expression {regex!r}: {error}') from error
-    if not matched:
-        raise UserError(
-            f'No parameter matches --run.from_checkpoint_regex {regex!r}; names look like '
-            f'{", ".join(list(own)[:3])}.'
-        )
-    print(_list(f'matched {regex!r}', matched))
-    print(_list('new, as initialised', {*own} - matched))
-    print(_list('dropped from the file', {*params} - matched), flush=True)
-    return {k: params[k] for k in params if k in matched}
-
-
-def _check_fit(params: dict, own: dict, strict: bool) -> None:
-    """Refuse arrays that are not as the own ones; strict: all of them have to be there."""
-    wrong = [
-        f'{k}: {_shape(params[k])} in the file, {_shape(own[k])} here'
-        for k in own
-        if k in params and np.shape(params[k]) != np.shape(own[k])
-    ]
-    wrong += [f'{k}: only in the file' for k in params if k not in own]
-    if strict:
-        wrong += [f'{k}: missing in the file' for k in own if k not in params]
-    if wrong:
-        more = f' (and {len(wrong) - 3} more)' if len(wrong) > 3 else ''
-        raise UserError(
-            'The checkpoint does not fit the model of this config: '
-            + '; '.join(wrong[:3]) + more
-        )  # fmt: skip
-
-
-def _list(title: str, names: set[str], most: int = 6) -> str:
-    """A line with the number of names and the first ones."""
-    more = ', …' if len(names) > most else ''
-    return f'  {title}: {len(names)} ({", ".join(sorted(names)[:most])}{more})'
-
-
-def _shape(x: Any) -> str:
-    return str(tuple(np.shape(x)))
