@@ -66,6 +66,8 @@ class Runtime(Agent):
         self.view_names = tuple(names.flatten(self.view_template))
         self._shapes = names.flatten(self.template)
         self._packed = packing.layouts(self.template)
+        key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
+        (self._words,) = key.shape  # of a key, which depends on jax_default_prng_impl
         self._begun: dict[tuple, Future] = {}  # what is compiled, or being compiled
         self._shelf = self._open_shelf()
         self._copy = jax.jit(
@@ -397,13 +399,21 @@ class Runtime(Agent):
         return [classes, config, spaces, str(self.train_mesh), str(self.policy_mesh)]
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
-        """The key of one call, (2,) uint32, from seed, purpose and number of the call.
+        """Data of the key of one call, uint32, from seed, purpose and number of the call.
 
         Mixed here: in a compiled step that takes a dozen kernels and more time.
         """
         purposes = {'init': 0, 'policy': 1, 'train': 2, 'report': 3, 'eval': 4}
-        entropy = [self.config.seed % 2**64, purposes[purpose], count]
-        return np.random.SeedSequence(entropy).generate_state(2)
+        seed, word = int(self.config.seed), 2**32 - 1
+        # Each number in words of its own, so that no two calls are mixed from the same ones.
+        entropy = [
+            seed & word,
+            (seed >> 32) & word,
+            purposes[purpose],
+            count & word,
+            count >> 32,
+        ]
+        return np.random.SeedSequence(entropy).generate_state(self._words)
 
     def _sync(self) -> None:
         """Hand the current parameters to the policy, as copies: training donates its own."""
