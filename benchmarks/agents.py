@@ -66,7 +66,7 @@ class Unallocated(Watched):
         super().__init__(obs_space, act_space, config.update({'jax.enable_policy': False}))
 
     def _build_init(self) -> Future:
-        return Future()
+        return Future()  # that is never there
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:

@@ -26,7 +26,7 @@ import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories, resume, usage
 from dreamerv3.environments import shifted
-from embodied.core import foreign
+from embodied.core import foreign, signals
 
 COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
@@ -130,5 +130,11 @@ def run_parallel(
         parallel.parallel_env(others if is_eval else env, config.replica, args, is_eval)
 
 
+def entry() -> None:
+    """`main` for a process of its own."""
+    with signals.prompt_errors():
+        main()
+
+
 if __name__ == '__main__':
-    main()
+    entry()

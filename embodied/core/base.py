@@ -58,6 +58,10 @@ class Agent:
         """Return the carry of `train` for that many sequences."""
         raise NotImplementedError('Agent.init_train')
 
+    def ready(self) -> bool:
+        """Whether `train` starts at once; False while what it needs is being compiled."""
+        return True
+
     def init_report(self, batch: int) -> Any:
         """Return the carry of `report` for that many sequences."""
         raise NotImplementedError('Agent.init_report')

@@ -12,6 +12,8 @@ import signal
 import socket
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,9 +26,10 @@ _compiling = {True: 0, False: 0}
 
 @contextlib.contextmanager
 def compiling(awaited: bool = True) -> Iterator[None]:
-    """Mark work that cannot be interrupted and leaves nothing behind that needs saving.
+    """Mark work that cannot be interrupted.
 
-    awaited: whether the run stands still meanwhile.
+    awaited: whether the run stands still meanwhile; then it must leave nothing behind that
+    needs saving.
     """
     with _lock:
         _compiling[awaited] += 1
@@ -40,6 +43,25 @@ def compiling(awaited: bool = True) -> Iterator[None]:
 def is_compiling() -> bool:
     """Return whether this process waits for something that is being compiled."""
     return _compiling[True] > 0
+
+
+@contextlib.contextmanager
+def prompt_errors() -> Iterator[None]:
+    """For all that a process does: let it end with an error although something compiles.
+
+    Python would wait for that, and a signal meanwhile would crash it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not _compiling[False] or not code or not isinstance(code, int):
+            raise
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 class Stop:
@@ -74,13 +96,22 @@ class Stop:
     def __exit__(self, *error: Any) -> None:
         if self._thread is None:
             return
+        if error[0] is None:
+            self._finish()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._before)
         self._writer.close()
         self._thread.join()
         self._reader.close()
-        if self.requested and error[0] is None and _compiling[False]:
+
+    def _finish(self) -> None:
+        """Wait for what compiles beside the run, as Python would, but not beyond a signal."""
+        if _compiling[False] and not self.requested:
+            print('The run has ended; waiting for what is still being compiled.', flush=True)
+        while _compiling[False] and not self.requested:
+            time.sleep(PAUSE)
+        if _compiling[False]:
             _leave(0, 'What is being compiled is not waited for.')
 
     def _watch(self) -> None:

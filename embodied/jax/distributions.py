@@ -277,8 +277,8 @@ class Normal(Sampled):
 class TwoHot(Distribution):
     """Distribution over fixed bins, trained on the two bins that enclose the target.
 
-    The prediction is the mean, summed from the outside in with each positive bin next to its
-    negative partner, so that uniform logits give exactly 0.
+    The bins are symmetric around 0, see `symexp_bins`. The prediction is the mean, summed over
+    pairs of a positive bin and its negative partner, so that uniform logits give exactly 0.
     """
 
     logits: Float[Array, '*batch bins']

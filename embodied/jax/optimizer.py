@@ -35,7 +35,7 @@ def clip_by_agc(clip: float, pmin: float = 1e-3) -> optax.GradientTransformation
             return updates, state
         limit = clip * jnp.maximum(pmin, jnp.sqrt(params.squares()))
         excess = jnp.maximum(1.0, jnp.sqrt(updates.squares()) / limit)
-        return jax.tree.map(lambda u: u / updates.each(excess), updates), state
+        return Packed(updates.rows / updates.each(excess), updates.layout), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
@@ -46,7 +46,7 @@ def decay_weights(rate: float, regex: str) -> optax.GradientTransformation:
     def update(updates: Packed, state, params: Packed | None = None):
         chosen = np.array([bool(re.search(regex, x)) for x in updates.layout.names], f32)
         weight = updates.each(rate * jnp.asarray(chosen))
-        return jax.tree.map(lambda u, p: u + weight * p, updates, params), state
+        return Packed(updates.rows + weight * params.rows, updates.layout), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
@@ -209,7 +209,7 @@ class Optimizer(eqx.Module):
             'param_rms': _rms(moved),
             'param_count': jnp.array(sum(params.layout.sizes), f32),
         }
-        return opt, moved.unpack(-self.step), loss, aux, metrics
+        return opt, moved.unpack(self.step), loss, aux, metrics
 
 
 def global_norm(tree: Any) -> Array:

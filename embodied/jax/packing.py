@@ -55,15 +55,15 @@ class Layout:
             )
         }
 
-    def cut(self, rows: Array, never: Array) -> list[Array]:
+    def cut(self, rows: Array, count: Array) -> list[Array]:
         """The arrays in order; those of one size by the same kernel, see `_as_data`."""
-        counts = np.diff(self.ends, prepend=0)
-        starts = _as_data((self.ends - counts).tolist(), never)
+        lengths = np.diff(self.ends, prepend=0)
+        starts = _as_data((self.ends - lengths).tolist(), count)
         cut = jax.lax.dynamic_slice_in_dim
         return [
-            cut(rows, start, count).reshape(-1)[:size].reshape(shape)
-            for start, count, size, shape in zip(
-                starts, counts.tolist(), self.sizes, self.shapes, strict=True
+            cut(rows, start, length).reshape(-1)[:size].reshape(shape)
+            for start, length, size, shape in zip(
+                starts, lengths.tolist(), self.sizes, self.shapes, strict=True
             )
         ]
 
@@ -91,16 +91,19 @@ class Packed(eqx.Module):
         layout = Layout(jax.tree.structure(tree), tuple(flat), shapes)
         return cls(layout.join(flat, jnp), layout)
 
-    def unpack(self, never: Int[Array, '']) -> Any:
-        """The tree of arrays again; `never` is a count that is not positive, see `_as_data`."""
-        pieces = lambda rows, never: list(self.layout.pieces(rows).values())
+    def unpack(self, count: Int[Array, '']) -> Any:
+        """The tree of arrays again; count: a number that XLA does not know, see `_as_data`."""
+        pieces = lambda rows, count: list(self.layout.pieces(rows).values())
         arrays = jax.lax.platform_dependent(
-            self.rows, never, cpu=self.layout.cut, default=pieces
+            self.rows, count, cpu=self.layout.cut, default=pieces
         )
         return jax.tree.unflatten(self.layout.tree, arrays)
 
     def squares(self) -> Float[Array, 'arrays']:
-        """Sum of the squares of each array."""
+        """Sum of the squares of each array.
+
+        By masks: sums over segments are loops on CPUs, and on GPUs in no fixed order.
+        """
         rows = jnp.square(self.rows).sum(1)
         return jnp.where(self._owns(), rows[None], 0).sum(1)
 
@@ -116,12 +119,14 @@ class Packed(eqx.Module):
         return (row >= starts[:, None]) & (row < ends[:, None])
 
 
-def _as_data(numbers: list[int], never: Array) -> list[Array]:
-    """Numbers as what XLA cannot know beforehand: they come out of a loop that is never run.
+def _as_data(numbers: list[int], count: Array) -> list[Array]:
+    """Numbers as what XLA cannot know beforehand: they come out of a loop that is never run,
+    which it does not know either, because it depends on a count.
 
     Places that it knows it builds into a kernel for each piece; for places that are data one
     kernel does for all pieces of a size.
     """
+    never = -jnp.abs(count)
     return jax.lax.fori_loop(0, never, lambda i, xs: [x + i for x in xs], numbers)
 
 

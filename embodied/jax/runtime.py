@@ -69,6 +69,7 @@ class Runtime(Agent):
         key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
         (self._words,) = key.shape  # of a key, which depends on jax_default_prng_impl
         self._begun: dict[tuple, Future] = {}  # what is compiled, or being compiled
+        self._tracing = threading.RLock()
         self._shelf = self._open_shelf()
         self._copy = jax.jit(
             lambda flat: {k: jnp.copy(v) for k, v in flat.items()},
@@ -76,18 +77,13 @@ class Runtime(Agent):
         )
         self._state: Flat | None = None
         self._view: Flat = {}
-        with explained():
-            self._init = self._build_init()
 
     @property
     def state(self) -> Flat:
-        """The training state by name.
-
-        Made when it is first asked for: until then its program compiles beside others.
-        """
+        """The training state by name, made when it is first asked for unless it was loaded."""
         with self.learning, explained():
             if self._state is None:
-                self._state = compiler.wait(self._init)(self._seeds(0, 'init'))
+                self._state = self._step('init')(self._seeds(0, 'init'))
             return self._state
 
     @property
@@ -175,6 +171,11 @@ class Runtime(Agent):
         return jax.device_put(
             self.model.init_train(batch), sharding.split_batch(self.train_mesh)
         )
+
+    def ready(self) -> bool:
+        """Whether all that `init_train` began for an update is there."""
+        steps = list(self._begun.items())
+        return all(step.done() for (name, *_), step in steps if name in ('init', 'train'))
 
     def init_report(self, batch: int) -> Any:
         """Carry of `batch` sequences for reports, which compile when they are first used."""
@@ -292,24 +293,37 @@ class Runtime(Agent):
         state = names.unflatten(self.template, flat)
         return self.model.report(state, carry, data, jax.random.wrap_key_data(seeds))
 
-    def _step(self, name: str, batch: int, length: int = 0) -> Any:
-        """The compiled policy, train or report for batches of this size; made once.
+    def _step(self, name: str, batch: int = 0, length: int = 0) -> Any:
+        """The compiled policy, train or report for batches of this size, or init; made once.
 
         length: of sequences, or the capacity of a table of states.
         """
         key = name, batch, length
-        self._begin([key])
-        with explained():
-            return compiler.wait(self._begun[key])
+        if key not in self._begun:
+            self._begin([key])
+        step = self._begun[key]
+        try:
+            with explained():
+                return compiler.wait(step)
+        except Exception:
+            self._begun.pop(key, None)  # to be tried again
+            raise
 
     def _begin(self, steps: list[tuple[str, int, int]]) -> None:
-        """Compile those that are not yet, at the same time and beside what follows."""
-        with explained():
+        """Compile those that are not yet, at the same time and beside what follows.
+
+        With them what makes the first state, as long as there is none.
+        """
+        if self._state is None:
+            steps = [('init', 0, 0), *steps]
+        with explained(), self._tracing:
             for key in steps:
                 if key not in self._begun:
                     self._begun[key] = self._build(*key)
 
     def _build(self, name: str, batch: int, length: int) -> Future:
+        if name == 'init':
+            return self._build_init()
         if name == 'policy_ids':
             return self._build_table(batch, length)
         view = {k: self._shapes[k] for k in self.view_names}

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -12,6 +13,7 @@ from elements import timer
 from ..core import clocks
 from ..logging import Aggregate, Rate
 
+PAUSE = 0.05  # seconds between two looks at whether the update is compiled
 WATCHED = re.compile(r'(.*/)?(loss(/.*)?|param_\w+)')  # metrics that must be finite
 OVERFLOW = re.compile(r'(.*/)?grad_overflow')  # says that an update was left out
 
@@ -63,6 +65,7 @@ class Learner:
         """
         if len(self._replay) - ahead >= self.minimum:
             due = self.ratio(step)
+            self._wait(over)
             while due and not over():
                 self._update(step)
                 due -= 1
@@ -91,11 +94,17 @@ class Learner:
             f'(now {items:,})'
         )
 
+    def _wait(self, over: Callable[[], bool]) -> None:
+        """Until the update is compiled, or the run is to end."""
+        if not self._agent.ready():
+            with self._busy('Compiling the update'), timer.section('compile'):
+                while not (self._agent.ready() or over()):
+                    time.sleep(PAUSE)
+
     def _update(self, step: int) -> None:
         with timer.section('stream'):
             batch = next(self._train_stream)
-        first = self._busy('Compiling the update') if not self.updates else None
-        with timer.section('train'), first or contextlib.nullcontext():
+        with timer.section('train'):
             self._carry, outs, metrics = self._agent.train(self._carry, batch)
         check_finite(metrics, f'Update {self.updates + 1} of this run, at step {int(step):,}')
         if 'replay' in outs:

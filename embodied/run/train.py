@@ -20,10 +20,10 @@ def train(
     A step is one call of env.step by the agent, resets included. All envs step together, so
     that a run passes run.steps by fewer steps than there are envs.
 
-    ready(): called before the first step, once nothing can be refused any more. One run at a
-    time holds the logdir. A checkpoint is saved after the first updates, every save_every
-    seconds, at the end, and when SIGINT or SIGTERM ends the run. Raises UserError for
-    arguments that do not fit each other or a checkpoint that does not load, before the first
-    step; FloatingPointError for a loss or parameter that is not finite.
+    ready(): called before the first step, once nothing can be refused any more but by a
+    compiler. One run at a time holds the logdir. A checkpoint is saved after the first updates,
+    every save_every seconds, at the end, and when SIGINT or SIGTERM ends the run. Raises
+    UserError for arguments that do not fit each other or a checkpoint that does not load,
+    before the first step; FloatingPointError for a loss or parameter that is not finite.
     """
     training.run(make_agent, make_replay, make_env, make_stream, make_logger, args, ready)

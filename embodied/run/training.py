@@ -31,9 +31,9 @@ def run(
 ) -> None:
     """Train until run.steps env steps or run.duration seconds; go on where logdir/ckpt ends.
 
-    ready(): called once nothing can be refused any more, and nothing of an earlier run has
-    been changed. make_evaluation(agent, logger, args): what to do beside each report, see
-    `Evaluation`.
+    ready(): called once nothing can be refused any more but by a compiler, and nothing of an
+    earlier run has been changed. make_evaluation(agent, logger, args): what to do beside each
+    report, see `Evaluation`.
     """
     start.check(args)
     cp = checkpoint.Checkpoint(pathlib.Path(args.logdir) / 'ckpt', args.keep)

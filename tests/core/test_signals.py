@@ -91,8 +91,7 @@ def test_compilation_is_not_waited_for(number):
 def test_compilation_beside_the_run_lets_it_save_and_is_given_up_then(number):
     body = """
         stop.begin()
-        beside = signals.compiling(awaited=False)
-        beside.__enter__()
+        (beside := signals.compiling(awaited=False)).__enter__()
         print('ready', flush=True)
         while not stop.requested:
             pass
@@ -101,6 +100,38 @@ def test_compilation_beside_the_run_lets_it_save_and_is_given_up_then(number):
     code, out = play(body, ('ready', number))
     assert (code, 'left' in out) == (0, False)
     assert 'saved' in out.split('What is being compiled is not waited for.')[0]
+
+
+@BOTH
+def test_the_end_waits_for_compilation_beside_the_run_but_not_beyond_a_signal(number):
+    body = """
+        stop.begin()
+        (beside := signals.compiling(awaited=False)).__enter__()
+        threading.Thread(target=forever).start()
+    """
+    code, out = play(body, ('waiting for what is still being compiled', number))
+    assert (code, 'left' in out) == (0, False)
+    body = """
+        (beside := signals.compiling(awaited=False)).__enter__()
+        threading.Timer(0.3, beside.__exit__, (None, None, None)).start()
+    """
+    code, out = play(body)
+    assert (code, 'left' in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ('error', 'code'), [('1 / 0', 1), ('exit(2)', 2), ('raise KeyboardInterrupt', 1)]
+)
+def test_an_error_ends_the_process_although_something_compiles(error, code):
+    body = f"""
+        beside = signals.compiling(awaited=False)
+        beside.__enter__()
+        threading.Thread(target=forever).start()
+        with signals.prompt_errors():
+            {error}
+    """
+    found, out = play(body)
+    assert (found, 'left' in out) == (code, False)
 
 
 @BOTH

@@ -439,13 +439,54 @@ def test_it_acts_while_the_update_compiles(monkeypatch):
         )
     )  # fmt: skip
     agent = make_agent()
-    carry, batch = agent.init_train(12), make_batch(agent)
-    agent.policy(agent.init_policy(3), make_obs(3))
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        learned = pool.submit(agent.train, carry, batch)
-        assert concurrent.futures.wait([learned], timeout=0.2).not_done
-        held.set_result(lambda *args: (*args[:2], {}, {'done': 1}))
+        begun = pool.submit(agent.init_train, 12)
+        try:
+            carry, batch = begun.result(timeout=60), make_batch(agent)
+            agent.policy(agent.init_policy(3), make_obs(3))
+            assert not agent.ready()
+            learned = pool.submit(agent.train, carry, batch)
+            assert concurrent.futures.wait([learned], timeout=0.2).not_done
+        finally:
+            held.set_result(lambda *args: (*args[:2], {}, {'done': 1}))
         assert learned.result(timeout=60)[2] == {'done': 1}
+        assert agent.ready()
+
+
+def test_what_fails_to_compile_is_tried_again(monkeypatch):
+    begin = compiler.begin
+
+    def fail(*args, name='', **kwargs):
+        failed = Future()
+        failed.set_exception(jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: no'))
+        return failed if name == 'train' else begin(*args, name=name, **kwargs)
+
+    agent = make_agent()
+    batch = make_batch(agent)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, 'begin', fail)
+        carry = agent.init_train(12)
+        with pytest.raises(embodied.UserError, match='--batch_size 1'):
+            agent.train(carry, batch)
+    assert np.isfinite(agent.train(carry, batch)[2]['opt/loss'])
+
+
+def test_an_agent_that_is_loaded_makes_no_first_state(trained, monkeypatch):
+    agent = make_agent(seed=7)
+    agent.load(trained[0].save())
+    monkeypatch.setattr(agent, '_build_init', None)
+    agent.policy(agent.init_policy(3), make_obs(3))
+    assert np.isfinite(agent.train(agent.init_train(12), make_batch(agent))[2]['opt/loss'])
+
+
+def test_every_call_has_a_key_of_its_own():
+    found = set()
+    for seed in (0, 1, -1, 5, 5 + 2**32, 2**70):
+        agent = make_agent(seed=seed)
+        for purpose in ('init', 'policy', 'train', 'report', 'eval'):
+            keys = {tuple(agent._seeds(count, purpose)) for count in (0, 1, 2, 2**32, 2**33)}
+            found |= keys
+    assert len(found) == 6 * 5 * 5 - 5 * 5  # 2**70 is 0 to it
 
 
 def test_a_process_that_only_learns_has_no_policy():

@@ -118,6 +118,40 @@ def test_a_stop_waits_for_one_update_and_loses_none(tmp_path, monkeypatch, envs)
     assert second.agent.updates == whole.agent.updates
 
 
+class Compiling(Agent):
+    """Compiles its update until the env step `until` is over, if ever."""
+
+    until = 10**9
+
+    def ready(self):
+        self.looks = getattr(self, 'looks', 0) + 1
+        return self.looks > self.until
+
+    def train(self, carry, data):
+        assert self.looks > self.until
+        return super().train(carry, data)
+
+
+def test_the_first_update_waits_until_it_is_compiled(tmp_path):
+    class Soon(Compiling):
+        until = 3
+
+    run = Run(tmp_path / 'waited', make_agent=Soon).train()
+    plain = Run(tmp_path / 'plain').train()
+    assert run.agent.trained_at == plain.agent.trained_at
+    assert run.agent.looks > 3
+
+
+def test_the_end_of_a_run_ends_that_wait_and_saves_what_was_seen(tmp_path):
+    run = Run(tmp_path, make_agent=Compiling, duration=2.0).train()
+    assert run.agent.trained_at == []
+    assert 0 < int(run.step) < run.args.steps
+    assert checkpoint.read(tmp_path)['step'] == int(run.step)
+    # What was due is done by the run that goes on.
+    again = Run(tmp_path).train()
+    assert len(again.agent.trained_at) == len(Run(tmp_path / 'plain').train().agent.trained_at)
+
+
 def test_consecutive_chunks_reach_the_agent_in_order(tmp_path):
     run = Run(tmp_path, consec_train=3).train()
     assert run.agent.consec == [i % 3 for i in range(len(run.agent.consec))]
