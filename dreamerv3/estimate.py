@@ -175,9 +175,9 @@ def _on(config: elements.Config, model: Estimate, rate: float | None) -> Need:
 
 
 def _state_bytes(config: elements.Config, params: Mapping[str, int]) -> float:
-    """Parameters, moments, gradients and updates, slow critic, and the policy's copies."""
+    """Parameters, moments, gradients (also packed) and updates, slow critic, policy's copies."""
     everything, acting = sum(params.values()), params['enc'] + params['dyn'] + params['pol']
-    copies = 4 + config.agent.opt.momentum
+    copies = 5 + config.agent.opt.momentum
     return 4.0 * (copies * everything + params['val'] + 2 * acting)
 
 
