@@ -175,7 +175,7 @@ def _on(config: elements.Config, model: Estimate, rate: float | None) -> Need:
 
 
 def _state_bytes(config: elements.Config, params: Mapping[str, int]) -> float:
-    """Parameters, moments, gradients, also packed, and updates; slow critic, policy's copies."""
+    """Parameters, moments, updates, gradients twice; slow critic and copies of the policy."""
     everything, acting = sum(params.values()), params['enc'] + params['dyn'] + params['pol']
     copies = 5 + config.agent.opt.momentum
     return 4.0 * (copies * everything + params['val'] + 2 * acting)
