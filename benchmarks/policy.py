@@ -49,7 +49,7 @@ def measure(agent: Any, envs: int, repeats: int) -> dict[str, float]:
     whole = 1e3 * statistics.median(durations(call, repeats))
     step, (placed, seeds) = (
         agent._step('policy', envs),
-        jax.device_put((obs, np.uint32([0] * 3))),
+        jax.device_put((obs, agent._seeds(0, 'policy'))),
     )
 
     def compiled() -> None:

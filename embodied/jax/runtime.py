@@ -34,6 +34,8 @@ UNTRACED = (
     'logdir', 'seed', 'replica', 'replicas', 'jax.compilation_cache', 'jax.precompile',
 )  # fmt: skip
 
+PURPOSES = ('init', 'policy', 'train', 'report', 'eval')  # of random numbers, each its own
+
 
 class Runtime(Agent):
     """An `embodied.Agent` of pure functions.
@@ -68,6 +70,7 @@ class Runtime(Agent):
         self._packed = packing.layouts(self.template)
         key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
         (self._words,) = key.shape  # of a key, which depends on jax_default_prng_impl
+        self._keys = {x: _mix(config.seed, x, self._words) for x in PURPOSES}
         self._begun: dict[tuple, Future] = {}  # what is compiled, or being compiled
         self._tracing = threading.RLock()
         self._shelf = self._open_shelf()
@@ -302,6 +305,8 @@ class Runtime(Agent):
         if key not in self._begun:
             self._begin([key])
         step = self._begun[key]
+        if step.done() and not step.exception():
+            return step.result()
         try:
             with explained():
                 return compiler.wait(step)
@@ -413,21 +418,12 @@ class Runtime(Agent):
         return [classes, config, spaces, str(self.train_mesh), str(self.policy_mesh)]
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
-        """Data of the key of one call, uint32, from seed, purpose and number of the call.
+        """Data of the key of one call, uint32: those of its purpose plus the number of the call.
 
-        Mixed here: in a compiled step that takes a dozen kernels and more time.
+        Computed here: in a compiled step that takes a dozen kernels and more time.
         """
-        purposes = {'init': 0, 'policy': 1, 'train': 2, 'report': 3, 'eval': 4}
-        seed, word = int(self.config.seed), 2**32 - 1
-        # Each number in words of its own, so that no two calls are mixed from the same ones.
-        entropy = [
-            seed & word,
-            (seed >> 32) & word,
-            purposes[purpose],
-            count & word,
-            count >> 32,
-        ]
-        return np.random.SeedSequence(entropy).generate_state(self._words)
+        value = (self._keys[purpose] + count) % 2 ** (32 * self._words)
+        return np.frombuffer(value.to_bytes(4 * self._words, 'little'), '<u4')
 
     def _sync(self) -> None:
         """Hand the current parameters to the policy, as copies: training donates its own."""
@@ -435,6 +431,13 @@ class Runtime(Agent):
             return
         view = self._copy({k: self.state[k] for k in self.view_names})
         self._view = jax.device_put(view, sharding.replicated(self.policy_mesh))
+
+
+def _mix(seed: int, purpose: str, words: int) -> int:
+    """Data of a first key, as one number, from a seed and what it is for."""
+    halves = [int(seed) >> shift & 2**32 - 1 for shift in (0, 32)]
+    mixed = np.random.SeedSequence([*halves, PURPOSES.index(purpose)]).generate_state(words)
+    return int.from_bytes(mixed.astype('<u4').tobytes(), 'little')
 
 
 @contextlib.contextmanager
