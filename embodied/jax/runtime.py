@@ -418,7 +418,7 @@ class Runtime(Agent):
         return [classes, config, spaces, str(self.train_mesh), str(self.policy_mesh)]
 
     def _seeds(self, count: int, purpose: str) -> np.ndarray:
-        """Data of the key of one call, uint32: those of its purpose plus the number of the call.
+        """Data of the key of a call, uint32: that of its purpose plus the number of the call.
 
         Computed here: in a compiled step that takes a dozen kernels and more time.
         """
