@@ -18,8 +18,8 @@ from embodied.core import signals
 from .shelf import Shelf, watch
 
 # LLVM's further levels take a quarter of the compilation and make no step faster. Without XLA's
-# pass tree_reduction_rewriter it would take a tenth less, but sums of millions, as for the bias
-# of an image, would lose three digits.
+# pass tree_reduction_rewriter it would take less time, but long sums would lose digits: the
+# mean loss of images was 0.2 % off.
 CPU = {'xla_cpu_experimental_ynn_fusion_type': '', 'xla_backend_optimization_level': 1}
 # For fast compilation: the older code for fused operations, without LLVM's expensive passes.
 QUICK = {'xla_cpu_use_fusion_emitters': False, 'xla_llvm_disable_expensive_passes': True}

@@ -41,29 +41,33 @@ class Layout:
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @functools.cached_property
-    def ends(self) -> np.ndarray:
-        """The row after the last one of each array."""
-        return np.cumsum([-(-size // WIDTH) for size in self.sizes])
+    def lengths(self) -> np.ndarray:
+        """How many rows each array has."""
+        return np.array([-(-size // WIDTH) for size in self.sizes], np.int32)
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """The first row of each array."""
+        return np.cumsum(self.lengths, dtype=np.int32) - self.lengths
 
     def pieces(self, rows: Any) -> dict[str, Any]:
         """The arrays by name; of numpy they share the memory of `rows`."""
-        flat, starts = rows.reshape(-1), WIDTH * np.concatenate([[0], self.ends[:-1]])
+        flat, starts = rows.reshape(-1), [WIDTH * row for row in self.starts.tolist()]
         return {
             name: flat[start : start + size].reshape(shape)
             for name, start, size, shape in zip(
-                self.names, starts.tolist(), self.sizes, self.shapes, strict=True
+                self.names, starts, self.sizes, self.shapes, strict=True
             )
         }
 
     def cut(self, rows: Array, count: Array) -> list[Array]:
         """The arrays in order; those of one size by the same kernel, see `_as_data`."""
-        lengths = np.diff(self.ends, prepend=0)
-        starts = _as_data((self.ends - lengths).tolist(), count)
+        starts, lengths = _as_data(self.starts.tolist(), count), self.lengths.tolist()
         cut = jax.lax.dynamic_slice_in_dim
         return [
             cut(rows, start, length).reshape(-1)[:size].reshape(shape)
             for start, length, size, shape in zip(
-                starts, lengths.tolist(), self.sizes, self.shapes, strict=True
+                starts, lengths, self.sizes, self.shapes, strict=True
             )
         ]
 
@@ -109,14 +113,13 @@ class Packed(eqx.Module):
 
     def each(self, values: Float[Array, 'arrays']) -> Float[Array, 'rows 1']:
         """One number for each array, as a factor of its rows."""
-        counts = np.diff(self.layout.ends, prepend=0)
-        return values[np.repeat(np.arange(len(counts)), counts)][:, None]
+        lengths = self.layout.lengths
+        return values[np.repeat(np.arange(len(lengths)), lengths)][:, None]
 
     def _owns(self) -> Array:
         """Whether a row is of an array, (arrays, rows)."""
-        ends = self.layout.ends.astype(np.int32)
-        starts, row = np.concatenate([[0], ends[:-1]]), jnp.arange(len(self.rows))[None]
-        return (row >= starts[:, None]) & (row < ends[:, None])
+        first, row = self.layout.starts[:, None], jnp.arange(len(self.rows))[None]
+        return (row >= first) & (row < first + self.layout.lengths[:, None])
 
 
 def _as_data(numbers: list[int], count: Array) -> list[Array]:
