@@ -252,32 +252,32 @@ class Dreamer:
         tail = jax.tree.map(lambda x: x[:, -last:], {k: states[k] for k in ('deter', 'stoch')})
         starts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tail)
         feat, act, predicted = self._imagine(model, slow, starts, key)
-        policy, value = self._asked(model, feat)
+        logp, entropies, value = self._evaluate(model, feat, act)
         norms = {k: getattr(state, k) for k in ('retnorm', 'valnorm', 'advnorm')}
         terms, ret, norms, metrics = losses.imag_loss(
-            act, *predicted, policy, value, norms, update=update, contdisc=config.contdisc,
-            horizon=config.horizon, **config.imag_loss,
+            logp, entropies, value, *predicted, norms, update=update,
+            contdisc=config.contdisc, horizon=config.horizon, **config.imag_loss,
         )  # fmt: skip
-        metrics |= losses.randomness(metrics, model.pol(feat[0, :1]))
-        terms = {k: v.mean(1).reshape(batch, last) for k, v in terms.items()}
+        metrics |= losses.entropy_metrics(metrics, model.pol(feat[0, :1]))
+        terms = {k: v.mean(0).reshape(batch, last) for k, v in terms.items()}
         if config.repval_loss and last > 1:  # a return needs the step after
-            feat = features(tail)
+            feat = features(tail).swapaxes(0, 1)
             feat = feat if config.repval_grad else sg(feat)
-            value = model.val(feat)
             flags = (
-                obs[k][:, -last:].astype(f32) for k in ('is_last', 'is_terminal', 'reward')
+                obs[k][:, -last:].astype(f32).T for k in ('is_last', 'is_terminal', 'reward')
             )
-            boot = ret[:, 0].reshape(batch, last)
-            terms['repval'], norms['valnorm'] = losses.repl_loss(
-                *flags, boot, slow(feat).pred(), lambda fn, *xs: fn(value, *xs),
-                norms['valnorm'], update=update, horizon=config.horizon,
-                lam=config.repl_loss.lam, slowreg=config.repl_loss.slowreg,
+            boot = ret[0].reshape(batch, last).T
+            repval, norms['valnorm'] = losses.repl_loss(
+                *flags, boot, model.val(feat), slow(feat).pred(), norms['valnorm'],
+                update=update, horizon=config.horizon, lam=config.repl_loss.lam,
+                slowreg=config.repl_loss.slowreg,
             )  # fmt: skip
+            terms['repval'] = repval.T
         return terms, norms, metrics
 
     def _imagine(self, model, slow, starts, key):
-        """Features (H+1, N, …) from N start states; actions (N, H+1, …); and reward,
-        continuation and slow value (N, H+1) of all states. Without gradients, but into the
+        """From N start states, features (H+1, N, …), actions (H+1, N, …), and reward,
+        continuation and slow value (H+1, N) of all states. Without gradients, but into the
         features of the start (`ac_grads`).
         """
         # Nothing is learned through the rollout itself, so nothing of it is kept for a
@@ -295,31 +295,27 @@ class Dreamer:
         feat, act, predicted = model.dyn.imagine(sg(starts), visit, length, key)
         if not self.stepwise:
             predicted = predict(feat)
-        act, predicted = _swap_time((act, predicted))
         if self.config.ac_grads:
             feat = feat.at[0].set(features(starts))
         return feat, act, predicted
 
-    def _asked(self, model, feat) -> tuple[losses.Over, losses.Over]:
-        """Actor and critic on features (H+1, N, …), for `losses.imag_loss` to ask.
+    def _evaluate(self, model, feat, act):
+        """What actor and critic make of imagined features (H+1, N, …) and actions.
 
-        Their MLPs run here, once. Their output layers do as well where all is kept, else for
-        each question.
+        Returns the log-probability of the actions (H+1, N), the entropy (H+1, N) by action,
+        and the critic's distribution.
         """
-        how = dict(stepwise=self.stepwise, remat=self.config.jax.remat)
-        mlps = lambda feat: (model.pol.mlp(feat), model.val.mlp(feat))
-        hidden = steps.over(mlps, feat, products=self.stepwise, **how)
 
-        def over(head, hidden):
-            if not any(how.values()):
-                dist = head.output(hidden)  # once, whatever is asked of it
-                return lambda fn, *xs: _swap_time(fn(dist, *_swap_time(xs)))
-            at = lambda fn: lambda hidden, *xs: fn(head.output(hidden), *xs)
-            return lambda fn, *xs: _swap_time(
-                steps.over(at(fn), hidden, *_swap_time(xs), **how)
-            )
+        def evaluate(feat, act):
+            policy = model.pol(feat)
+            logp = sum(dist.logp(sg(act[key])) for key, dist in policy.items())
+            entropies = {key: dist.entropy() for key, dist in policy.items()}
+            return logp, entropies, model.val.parameters(feat)
 
-        return over(model.pol, hidden[0]), over(model.val, hidden[1])
+        *policy, value = steps.map_over_time(
+            evaluate, feat, act, stepwise=self.stepwise, remat=self.config.jax.remat,
+        )  # fmt: skip
+        return *policy, model.val.distribution(value)
 
     def _select(self, dists: Mapping[str, Any], noise: Array) -> dict[str, Array]:
         """The action that uniform numbers select, one for each of its variables."""
@@ -447,11 +443,6 @@ def _head(key, feat: int, section) -> Head:
     mlp = {k: section[k] for k in ('layers', 'units', 'act', 'norm', 'winit')}
     output = {k: v for k, v in section.items() if k in ('outscale', 'bins')}
     return Head(key, feat, dict(shape=(), kind=section.output, **output), **mlp)
-
-
-def _swap_time(tree):
-    """Arrays (T, N, …) as (N, T, …), or the other way round."""
-    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
 
 
 def _frozen(tree: Any) -> Any:

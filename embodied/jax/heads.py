@@ -57,8 +57,15 @@ class Output(eqx.Module):
         }
 
     def __call__(self, x: Array) -> dists.Distribution:
-        """Distribution of an event for features (*batch, units)."""
-        y = {name: linear(x).astype(f32) for name, linear in self.linears.items()}
+        """Return the distribution of an event for features (*batch, units)."""
+        return self.distribution(self.parameters(x))
+
+    def parameters(self, x: Array) -> dict[str, Array]:
+        """Return the parameters of the distribution (*batch, …), float32, by name."""
+        return {name: linear(x).astype(f32) for name, linear in self.linears.items()}
+
+    def distribution(self, y: dict[str, Array]) -> dists.Distribution:
+        """Return the distribution with these `parameters`."""
         event = len(self.shape)
         match self.kind:
             case 'mse':
@@ -108,11 +115,16 @@ class Head(eqx.Module):
             }
 
     def __call__(self, x: Array) -> dists.Distribution | dict[str, dists.Distribution]:
-        """Distribution, or a dict of them, for features (*batch, inp)."""
-        return self.output(self.mlp(x))
-
-    def output(self, hidden: Array) -> dists.Distribution | dict[str, dists.Distribution]:
-        """The same given what the MLP makes of the features."""
+        """Return a distribution, or a dict of them, for features (*batch, inp)."""
+        x = self.mlp(x)
         if isinstance(self.head, dict):
-            return {name: head(hidden) for name, head in self.head.items()}
-        return self.head(hidden)
+            return {name: head(x) for name, head in self.head.items()}
+        return self.head(x)
+
+    def parameters(self, x: Array) -> dict[str, Array]:
+        """Return the parameters of the one output's distribution for features (*batch, inp)."""
+        return self.head.parameters(self.mlp(x))
+
+    def distribution(self, parameters: dict[str, Array]) -> dists.Distribution:
+        """Return the one output's distribution with these `parameters`."""
+        return self.head.distribution(parameters)

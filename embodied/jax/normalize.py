@@ -68,3 +68,13 @@ class Normalizer(eqx.Module):
             scale = jnp.sqrt(jnp.maximum(0, variance))
             return stats['mean'], jnp.maximum(self.limit, scale)
         return stats['lo'], jnp.maximum(self.limit, stats['hi'] - stats['lo'])
+
+    def normalize(self, x: Array) -> Array:
+        """Return x without the offset, in units of the scale."""
+        offset, scale = self.offset_scale()
+        return (x - offset) / scale
+
+    def denormalize(self, x: Array) -> Array:
+        """Return what `normalize` made into x."""
+        offset, scale = self.offset_scale()
+        return x * scale + offset

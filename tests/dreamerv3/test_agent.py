@@ -211,8 +211,7 @@ def test_heads_that_see_all_imagined_steps_at_once_give_the_same_update(trained,
     carry, batch = agent.init_train(12), make_batch(agent, 0)
     traced = jax.make_jaxpr(agent._train)(agent.state, carry, batch, agent._seeds(0, 'train'))
     again = str(traced).count('checkpoint[') + str(traced).count('remat')
-    # In the backward pass: the MLPs of actor and critic, and the output layer of each.
-    assert again == (3 if remat else 0)
+    assert again == (1 if remat else 0)  # in the backward pass: actor and critic
     _, _, metrics = agent.train(carry, batch)
     assert metrics.keys() == expected[0].keys()
     for key, value in metrics.items():
