@@ -175,7 +175,7 @@ class Listener:
             self._selector.unregister(connection)
 
     def _resume(self) -> None:
-        """Go on with frames for which there is room now; drop those that fill it too long."""
+        """Go on with frames for which there is room now; drop one that fills it too long."""
         for connection in [*self._paused]:
             self._serve(connection, READ)
             if connection.closed or not connection.paused:
@@ -183,11 +183,12 @@ class Listener:
         now = time.monotonic()
         if not self._paused or now - self._looked < LOOK:
             return
-        self._looked = now
-        for connection in [*self._connections]:
+        for connection in self._connections:
             size = connection.place
             if size is not None and now - connection.began > room.SLOW + size / room.RATE:
                 self._drop(connection, 'sends too slowly while others wait for memory')
+                return
+        self._looked = now
 
     def _admit(self, connection: Connection, size: int) -> bool:
         if not self.room.take(connection, size):
