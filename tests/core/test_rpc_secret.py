@@ -7,7 +7,7 @@ import pytest
 
 from embodied.core import rpc
 from embodied.core.rpc import frames, meeting, packing, proof
-from tests.core.wire import GREETING, LONG, Peer, frame, request
+from tests.core.wire import GREETING, LONG, Peer, frame, request, signed
 
 SECRET = 'correct horse'
 
@@ -24,12 +24,6 @@ def server():
 
 def client_of(server, secret):
     return rpc.Client(f'localhost:{server.port}', secret=secret)
-
-
-def signed(guest, number: int, *args) -> bytes:
-    """A request to add, signed for the session of a guest."""
-    ident = frames.RequestId(b'c' * 16, number)
-    return b''.join(guest.sign(frames.request(5, 'add', args, ident)))
 
 
 @pytest.mark.parametrize('args', [(), ('x',), ({'a': 'x' * 100_000}, b'y' * 5000)])

@@ -45,6 +45,12 @@ def numbered(client: bytes, number: int, method: str = 'add', *args) -> bytes:
     return b''.join(frames.framed(frames.request(5, method, args, ident)))
 
 
+def signed(guest: meeting.Guest, number: int, *args) -> bytes:
+    """A request to add, signed for the session of a guest."""
+    ident = frames.RequestId(b'c' * 16, number)
+    return b''.join(guest.sign(frames.request(5, 'add', args, ident)))
+
+
 class Peer:
     """A connection that sends and receives what the test says."""
 
@@ -98,9 +104,13 @@ class Peer:
 
 
 class Cable:
-    """A proxy to a port, whose connections can be cut while both ends live."""
+    """A proxy to a port, whose connections can be cut while both ends live.
+
+    recorded: what was sent towards the port, by connection.
+    """
 
     def __init__(self, port: int):
+        self.recorded: dict[int, bytes] = {}
         self.plugged: queue.Queue = queue.Queue()  # gets an entry per connection
         self._target = port
         self._listening = socket.create_server(('127.0.0.1', 0))
@@ -136,6 +146,9 @@ class Cable:
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(2**16):
+                if target.getpeername()[1] == self._target:
+                    key = id(target)
+                    self.recorded[key] = self.recorded.get(key, b'') + data
                 target.sendall(data)
         for sock in (source, target):
             with contextlib.suppress(OSError):
