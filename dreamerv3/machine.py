@@ -15,7 +15,10 @@ def free_memory(device: jax.Device) -> int | None:
     """Bytes that are free on a device; None if it does not say."""
     if device.platform == 'cpu':
         return free_ram()
-    stats = device.memory_stats() or {}
+    try:
+        stats = device.memory_stats() or {}
+    except Exception:  # not every backend has it
+        return None
     limit = stats.get('bytes_limit')
     return limit - stats.get('bytes_in_use', 0) if limit else None
 

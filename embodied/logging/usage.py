@@ -1,6 +1,7 @@
 """What a run costs: processor, memory, accelerator, rates and timers.
 
-A tool that is not installed, or does not answer, is silently absent.
+A tool that is not installed, does not answer, or fails, such as for want of file descriptors,
+is silently absent: no figure is worth a run.
 """
 
 import gc
@@ -26,24 +27,42 @@ class Usage:
         malloc: bool = False,
         gc: bool = False,
     ):
+        makers: dict[str, tuple[bool, Callable]] = {
+            'psutil': (psutil and _is_installed('psutil'), _Psutil),
+            'nvsmi': (nvsmi and bool(shutil.which('nvidia-smi')), lambda: nvidia_smi),
+            'gputil': (gputil and _is_installed('GPUtil'), lambda: gputil_stats),
+            'malloc': (malloc, lambda: malloc_stats),
+            'gc': (gc, _Collector),
+        }
+        self._makers = {name: make for name, (is_on, make) in makers.items() if is_on}
         self._tools: dict[str, Callable[[], dict[str, float]]] = {}
-        if psutil and importlib.util.find_spec('psutil'):
-            self._tools['psutil'] = _Psutil()
-        if nvsmi and shutil.which('nvidia-smi'):
-            self._tools['nvsmi'] = nvidia_smi
-        if gputil and importlib.util.find_spec('GPUtil'):
-            self._tools['gputil'] = gputil_stats
-        if malloc:
-            self._tools['malloc'] = malloc_stats
-        if gc:
-            self._tools['gc'] = _Collector()
+        for name in self._makers:
+            self._read(self._tool, name)
 
     def stats(self) -> dict[str, float]:
-        """Return all metrics, rates and counts since the last call."""
+        """Return all metrics, rates and counts since the last call. Raises nothing."""
         stats = {}
-        for name, tool in self._tools.items():
-            stats.update({f'{name}/{key}': value for key, value in tool().items()})
+        for name in self._makers:
+            found = self._read(lambda name: self._tool(name)(), name)
+            stats.update({f'{name}/{key}': value for key, value in (found or {}).items()})
         return stats
+
+    def _tool(self, name: str) -> Callable[[], dict[str, float]]:
+        """Return a tool, which is made when that works for the first time."""
+        if name not in self._tools:
+            self._tools[name] = self._makers[name]()
+        return self._tools[name]
+
+    @staticmethod
+    def _read(read: Callable, name: str) -> Any:
+        try:
+            return read(name)
+        except Exception:  # whatever it is, it only concerns figures
+            return None
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 class Rate:

@@ -48,22 +48,28 @@ def free_memory() -> int | None:
     return min((x for x in found if x is not None), default=None)
 
 
-def free_disk(directory: pathlib.Path) -> int:
-    """Return the bytes that files of a directory, which may be missing, can take."""
-    used = 0
-    if directory.exists():
-        used = sum(x.stat().st_size for x in directory.iterdir() if x.is_file())
-    while not directory.exists():
-        directory = directory.parent
-    return shutil.disk_usage(directory).free + used
+def free_disk(directory: pathlib.Path) -> int | None:
+    """Return the bytes that files of a directory, which may be missing, can take; None if
+    nothing tells it.
+    """
+    try:
+        used = 0
+        if directory.exists():
+            used = sum(x.stat().st_size for x in directory.iterdir() if x.is_file())
+        while not directory.exists():
+            directory = directory.parent
+        return shutil.disk_usage(directory).free + used
+    except OSError:  # a file is gone meanwhile, or no more may be opened
+        return None
 
 
 def _available() -> int | None:
     try:
         import psutil
-    except ImportError:
+
+        return int(psutil.virtual_memory().available)
+    except Exception:  # it is missing, or reads what this system does not show
         return None
-    return int(psutil.virtual_memory().available)
 
 
 def _group_room() -> int | None:

@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 
 from embodied.core import rpc
-from embodied.core.rpc import frames, once, packing, proof
-from tests.core.wire import LONG, Cable, Peer, serving
+from embodied.core.rpc import frames, once, packing
+from tests.core.wire import LONG, Cable, Peer, numbered, serving
 
 A, B = b'a' * 16, b'b' * 16
 
@@ -22,12 +22,6 @@ class Waiter:
     def __init__(self, closed: bool = False):
         self.connection = self
         self.closed = closed
-
-
-def again(client: bytes, number: int, method: str = 'add', *args) -> bytes:
-    """The bytes of a request of a client of ours."""
-    ident = frames.RequestId(client, number)
-    return b''.join(frames.request(5, method, args, ident, proof.Prover(b'')))
 
 
 def watched(server) -> queue.Queue:
@@ -66,19 +60,19 @@ def test_numbers_take_little_memory(monkeypatch):
     assert len(numbers.ranges) <= 4
 
 
-def test_a_repeated_request_gets_the_reply_and_does_not_run_again():
+def test_a_repeated_request_gets_the_reply_and_does_not_run_numbered():
     calls = []
     with serving(once=('add',), add=lambda x: calls.append(x) or {'count': len(calls)}) as both:
         server, client = both
         assert int(client.call('add', 'x').result(LONG)['count']) == 1
         with Peer(server.port) as peer:
-            first = peer.exchange(again(A, 0, 'add', 'y'))
+            first = peer.exchange(numbered(A, 0, 'add', 'y'))
             assert int(packing.unpack(memoryview(first[1]))['count']) == 2
             for _ in range(3):
-                assert peer.exchange(again(A, 0, 'add', 'y')) == first
-            peer.exchange(again(B, 0, 'add', 'z'))
+                assert peer.exchange(numbered(A, 0, 'add', 'y')) == first
+            peer.exchange(numbered(B, 0, 'add', 'z'))
             with Peer(server.port) as other:
-                assert other.exchange(again(A, 0, 'add', 'y')) == first
+                assert other.exchange(numbered(A, 0, 'add', 'y')) == first
         assert calls == ['x', 'y', 'z']
 
 
@@ -88,9 +82,9 @@ def test_errors_are_kept_like_results():
         serving(once=('add',), add=lambda: calls.append(0) or 1 / 0) as (server, _),
         Peer(server.port) as peer,
     ):
-        first = peer.exchange(again(A, 0))
+        first = peer.exchange(numbered(A, 0))
         assert first[0] != 0
-        assert peer.exchange(again(A, 0)) == first
+        assert peer.exchange(numbered(A, 0)) == first
     assert len(calls) == 1
 
 
@@ -112,7 +106,7 @@ def test_a_request_that_is_still_running_is_answered_where_it_was_repeated():
     assert len(calls) == 1
 
 
-def test_nothing_runs_twice_over_a_line_that_is_cut_again_and_again():
+def test_nothing_runs_twice_over_a_line_that_is_cut_again_and_numbered():
     calls: list = []
     with (
         serving(once=('add',), workers=2, add=lambda x: calls.append(int(x))) as (server, _),
@@ -149,7 +143,7 @@ def test_other_methods_and_plain_clients_run_at_least_once():
         plain = b''.join(
             frames.framed([bytes(8), b'\3' + bytes(7), b'add', *packing.pack(['p'])])
         )
-        for data in (again(A, 0, 'log', 'l'), plain):
+        for data in (numbered(A, 0, 'log', 'l'), plain):
             for _ in range(2):
                 assert peer.exchange(data)[0] == 0
     assert calls == ['l', 'l', 'p', 'p']
@@ -166,10 +160,10 @@ def test_a_restarted_server_knows_what_had_begun(tmp_path):
 
     with serve() as server, Peer(server.port) as peer:
         for number in range(3):
-            peer.exchange(again(A, number, 'add', number))
+            peer.exchange(numbered(A, number, 'add', number))
     with serve() as server, Peer(server.port) as peer:
-        answers = [peer.exchange(again(A, n, 'add', n)) for n in range(5)]
-        peer.exchange(again(b'another client!!', 0, 'add', 9))
+        answers = [peer.exchange(numbered(A, n, 'add', n)) for n in range(5)]
+        peer.exchange(numbered(b'another client!!', 0, 'add', 9))
     found = [packing.unpack(memoryview(x[1])) for x in answers]
     assert calls == [0, 1, 2, 3, 4, 9]
     assert found[:3] == [{}] * 3

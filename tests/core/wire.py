@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from embodied.core import rpc
-from embodied.core.rpc import packing
+from embodied.core.rpc import frames, meeting, packing, proof
 
 GREETING = b'portal_handshake'
 LONG = 20  # seconds; nothing here takes as long unless it hangs
@@ -39,6 +39,18 @@ def request(method: str, *args, tag: int = 7) -> bytes:
     return frame(struct.pack('<QQ', tag, len(name)), name, *packing.pack(list(args)))
 
 
+def numbered(client: bytes, number: int, method: str = 'add', *args) -> bytes:
+    """The frame of a request of a client of ours, without proof."""
+    ident = frames.RequestId(client, number)
+    return b''.join(frames.framed(frames.request(5, method, args, ident)))
+
+
+def signed(guest: meeting.Guest, number: int, *args) -> bytes:
+    """A request to add, signed for the session of a guest."""
+    ident = frames.RequestId(b'c' * 16, number)
+    return b''.join(guest.sign(frames.request(5, 'add', args, ident)))
+
+
 class Peer:
     """A connection that sends and receives what the test says."""
 
@@ -52,6 +64,17 @@ class Peer:
         size = struct.unpack('<Q', self._read(8))[0]
         content = self._read(size)
         return struct.unpack('<Q', content[8:16])[0], content[16:]
+
+    def meet(self, secret: str = '', prove: bool = True) -> meeting.Guest:
+        """Say hello as a client of ours does, and prove the secret; return what signs."""
+        guest = meeting.Guest(proof.Prover(secret), '')
+        parts = guest.begin()[1:]  # the greeting is said
+        for tag in (meeting.TAGS[meeting.HELLO], meeting.TAGS[meeting.PROVE])[: 1 + prove]:
+            status, content = self.exchange(b''.join(parts))
+            parts = guest.take(tag, status, memoryview(content))
+            if guest.over:
+                break
+        return guest
 
     def is_dropped(self) -> bool:
         """Wait until the other side ends the connection."""
@@ -81,9 +104,13 @@ class Peer:
 
 
 class Cable:
-    """A proxy to a port, whose connections can be cut while both ends live."""
+    """A proxy to a port, whose connections can be cut while both ends live.
+
+    recorded: what was sent towards the port, by connection.
+    """
 
     def __init__(self, port: int):
+        self.recorded: dict[int, bytes] = {}
         self.plugged: queue.Queue = queue.Queue()  # gets an entry per connection
         self._target = port
         self._listening = socket.create_server(('127.0.0.1', 0))
@@ -119,6 +146,9 @@ class Cable:
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(2**16):
+                if target.getpeername()[1] == self._target:
+                    key = id(target)
+                    self.recorded[key] = self.recorded.get(key, b'') + data
                 target.sendall(data)
         for sock in (source, target):
             with contextlib.suppress(OSError):

@@ -75,6 +75,26 @@ def fake_nvidia_smi(monkeypatch, tmp_path, text, code):
     monkeypatch.setenv('PATH', str(tmp_path))
 
 
+@pytest.mark.parametrize('error', [OSError(24, 'Too many open files'), KeyError('pid')])
+def test_a_tool_that_fails_is_absent_until_it_works_again(monkeypatch, error):
+    """Such as psutil in a process that has no file descriptors left."""
+
+    def fail(*args, **kwargs):
+        raise error
+
+    psutil = pytest.importorskip('psutil')
+    with monkeypatch.context() as broken:
+        broken.setattr(psutil.Process, 'children', fail)
+        tool = logging.Usage(psutil=True, malloc=True)  # it reads the system here already
+        broken.setattr(usage.tracemalloc, 'get_traced_memory', fail)
+        assert tool.stats() == {}
+    usage.tracemalloc.stop()
+    assert {x.split('/')[0] for x in tool.stats()} == {'psutil', 'malloc'}
+    monkeypatch.setattr(psutil, 'virtual_memory', fail)
+    assert {x.split('/')[0] for x in tool.stats()} == {'malloc'}
+    usage.tracemalloc.stop()
+
+
 def test_garbage_collector():
     callbacks = list(gc.callbacks)
     tool = logging.Usage(gc=True)

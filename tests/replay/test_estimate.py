@@ -101,3 +101,15 @@ def test_without_capacity_there_is_nothing_to_say(tmp_path: pathlib.Path):
     replay = embodied.Replay(2, directory=tmp_path)
     replay.add(image_step())
     assert replay.describe() == []
+
+
+def test_a_system_that_tells_nothing_ends_no_run(tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(24, 'Too many open files')
+
+    psutil = pytest.importorskip('psutil')
+    monkeypatch.setattr(psutil, 'virtual_memory', fail)
+    monkeypatch.setattr(estimate.shutil, 'disk_usage', fail)
+    monkeypatch.setattr(estimate, 'CGROUP', tmp_path / 'missing')
+    assert estimate.free_memory() is None
+    assert estimate.free_disk(tmp_path) is None

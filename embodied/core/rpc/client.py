@@ -6,13 +6,13 @@ import threading
 import time
 from typing import Any
 
-from . import address, frames, packing
+from . import address, frames, packing, proof
 from .connection import Connection
 from .errors import Closed, RemoteError, RemoteMistake, Timeout
 from .frames import RequestId
 from .link import Link
 from .log import Log
-from .proof import Prover
+from .meeting import TAGS, Guest
 
 MOST = 128  # calls without answer; a server keeps as many replies of each client
 
@@ -57,6 +57,7 @@ class Client:
     It connects by itself in the background, again after every loss, and then sends again
     what was not answered: a method may run twice unless the server binds it with `once`.
     At most `inflight` calls (1 to 128) are without answer; the next one blocks its caller.
+    With `server`, one of another name is not asked for anything.
     """
 
     def __init__(
@@ -65,19 +66,21 @@ class Client:
         name: str = 'client',
         inflight: int = 16,
         secret: bytes | str | None = None,
+        server: str = '',
     ):
         assert 1 <= inflight <= MOST, inflight
-        self.addr = addr
+        self.addr, self._server = addr, server
         self._inflight, self._used = inflight, 0
-        self._prover = Prover(secret)
+        self._prover = proof.Prover(secret)
         self._ident = os.urandom(frames.CLIENT)
         self._tags = itertools.count()
         self._numbers: dict[str, int] = {}
         self._waiting: dict[int, tuple[Future, packing.Parts]] = {}
-        self._connection: Connection | None = None
+        self._connection: Connection | None = None  # once both sides know each other
+        self._guest = Guest(self._prover, server)
         self._cond = threading.Condition()
         self._order = threading.Lock()
-        self._closed = False
+        self._closed, self._reason = False, 'the client is closed'
         self._counts, self._since = [0, 0, 0.0], time.monotonic()
         host, port = address.split(addr)
         self._link = Link(host, port, self, Log(name), name)
@@ -129,13 +132,7 @@ class Client:
 
     def close(self, timeout: float = 5.0) -> None:
         """End the connection; calls without answer raise Closed."""
-        with self._cond:
-            self._closed = True
-            waiting = [future for future, _ in self._waiting.values()]
-            self._waiting.clear()
-            self._cond.notify_all()
-        for future in waiting:
-            future.fail(Closed, 'the client was closed before the answer came.')
+        self._end('the client is closed')
         self._link.close(timeout)
 
     def __enter__(self) -> 'Client':
@@ -145,21 +142,25 @@ class Client:
         self.close()
 
     def on_connect(self, connection: Connection) -> None:
-        """Send all that was not answered, in the order of the calls, before anything new."""
+        """Begin to meet the server."""
         with self._cond:
-            self._link.send(connection, [frames.GREETING])
-            for _, parts in self._waiting.values():
-                self._link.send(connection, parts)
-            self._connection = connection
-            self._cond.notify_all()
+            self._guest = Guest(self._prover, self._server)
+            self._link.send(connection, self._guest.begin())
+
+    def on_end(self, error: BaseException) -> None:
+        """Fail all calls, those to come too: the thread that would answer them has ended."""
+        self._end(f'the thread of the client has ended ({type(error).__name__}: {error})')
 
     def on_disconnect(self) -> None:
         with self._cond:
             self._connection = None
 
-    def on_frame(self, frame: memoryview) -> None:
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Take a reply. Raises ProtocolError if it is none."""
         tag, status, content = frames.read_reply(frame)
+        if tag in TAGS.values():
+            self._meet(connection, tag, status, content)
+            return
         with self._cond:
             future, _ = self._waiting.pop(tag, (None, None))
             if future is None:  # answered before the connection was lost
@@ -176,29 +177,74 @@ class Client:
         except Exception as error:
             future.fail(RemoteError, f'could not read the answer: {error}')
 
+    def _meet(self, connection: Connection, tag: int, status: int, content: Any) -> None:
+        """Go on with meeting the server. Once that is over, send all that was not answered, in
+        the order of the calls, before anything new.
+        """
+        with self._cond:
+            guest = self._guest
+            if guest.over:
+                return
+            parts = guest.take(tag, status, content)
+            if parts:
+                self._link.send(connection, parts)
+            if not guest.over:
+                return
+            waiting = [*self._waiting.values()]
+            if guest.refusal:
+                self._waiting.clear()
+                self._used -= len(waiting)
+            else:
+                for _, parts in waiting:
+                    self._link.send(connection, guest.sign(parts))
+            self._connection = connection
+            self._cond.notify_all()
+        for future, _ in waiting if guest.refusal else ():
+            future.fail(RemoteMistake, guest.refusal)
+
     def _send(self, method: str, args: tuple) -> Future:
         """Send the next request to a method; the numbers rise in the order of sending."""
         tag = next(self._tags)
         number = self._numbers.get(method, 0)
-        ident = RequestId(self._ident, number)
-        parts = frames.request(tag, method, args, ident, self._prover)
+        parts = frames.request(tag, method, args, RequestId(self._ident, number))
+        frames.framed([*parts, bytes(proof.SIZE)])  # raises ValueError if it is too large
         self._numbers[method] = number + 1
         future = Future(method, self.addr)
         with self._cond:
             if self._closed:
-                raise Closed(f'{method} at {self.addr}: the client is closed.')
+                raise Closed(f'{method} at {self.addr}: {self._reason}.')
+            connection, guest = self._connection, self._guest
+            if connection and guest.refusal:
+                self._free_slot()
+                future.fail(RemoteMistake, guest.refusal)
+                return future
             self._waiting[tag] = future, parts
             self._counts[0] += 1
-            if self._connection:
-                self._link.send(self._connection, parts)
+        if connection:
+            parts = guest.sign(parts)  # may take long, and is in order all the same
+            with self._cond:
+                if self._connection is connection:  # else it is sent by the next one
+                    self._link.send(connection, parts)
         return future
+
+    def _end(self, reason: str) -> None:
+        """Fail all calls, and those to come, if that is not done yet."""
+        with self._cond:
+            if self._closed:
+                return
+            self._closed, self._reason = True, reason
+            waiting = [future for future, _ in self._waiting.values()]
+            self._waiting.clear()
+            self._cond.notify_all()
+        for future in waiting:
+            future.fail(Closed, f'{reason}, and there was no answer yet.')
 
     def _take_slot(self) -> None:
         start = time.monotonic()
         with self._cond:
             self._cond.wait_for(lambda: self._closed or self._used < self._inflight)
             if self._closed:
-                raise Closed(f'The client of {self.addr} is closed.')
+                raise Closed(f'Client of {self.addr}: {self._reason}.')
             self._used += 1
             self._counts[2] += time.monotonic() - start
 

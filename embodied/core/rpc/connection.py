@@ -5,12 +5,15 @@ import contextlib
 import itertools
 import socket
 import threading
+import time
+from collections.abc import Callable
 
 import numpy as np
 
 from .errors import ProtocolError
 from .frames import LIMIT
 from .packing import Parts
+from .proof import Session
 
 ROUNDS = 16  # system calls on one connection before others have their turn
 PARTS = 64  # that go into one system call
@@ -22,8 +25,27 @@ UNHEARD = 20_000  # milliseconds after which what was sent counts as lost
 class Connection:
     """A connected socket that does not block. `send` and `flush` may come from any thread."""
 
-    def __init__(self, sock: socket.socket, greeting: bytes = b''):
-        """Take over a socket on which `greeting` comes before the first frame."""
+    # What a server knows of its client.
+    meets = False  # whether it is one of ours, which said $hello
+    session: Session | None = None  # if so
+    proven = False  # whether a request of it was accepted
+    # What the requests of the client take (see `room`).
+    held, waiting, left = 0, 0, False
+    place: int | None = None  # size of the frame that is not handed on yet
+    began = 0.0  # when its header was here
+    # What the listener's thread waits for.
+    writing, events = False, 0
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        greeting: bytes = b'',
+        admit: Callable[['Connection', int], bool] | None = None,
+    ):
+        """Take over a socket on which `greeting` comes before the first frame.
+
+        admit: says whether there is room for a frame; while it does not, nothing is read.
+        """
         sock.setblocking(False)
         self.peer = ''  # host of the other side
         with contextlib.suppress(OSError):
@@ -31,6 +53,9 @@ class Connection:
         _keep_alive(sock)
         self.greeted = not greeting
         self.closed = False
+        self.limit = LIMIT  # bytes of a frame
+        self.paused = False  # a frame waits to be admitted
+        self._admit = admit
         self._sock = sock
         self.unsent = 0  # bytes
         self._out: collections.deque = collections.deque()
@@ -49,6 +74,11 @@ class Connection:
     def within_frame(self) -> bool:
         """Whether a frame has begun and is not complete."""
         return self._body is not None or len(self._target) < 8
+
+    @property
+    def pieces(self) -> int:
+        """How many parts are not sent yet."""
+        return len(self._out)
 
     def send(self, parts: Parts) -> bool:
         """Send what the socket takes; return whether that was all. Raises OSError."""
@@ -87,6 +117,8 @@ class Connection:
                 if not self.greeted:
                     self._greet()
                     continue
+                if self.paused and not self._begin():
+                    return None
                 size = self._sock.recv_into(self._target)
             except BlockingIOError:
                 return None
@@ -112,8 +144,9 @@ class Connection:
             self._length = int.from_bytes(self._head, 'little')
             if not 0 < self._length <= LIMIT:
                 raise ProtocolError('sent a frame of no length or over the limit')
-            self._body = np.empty(min(self._length, TRUST), np.uint8)
-            self._target = self._body.data
+            if self._length > self.limit:
+                raise ProtocolError('sent a large frame before any proof (DREAMER_SECRET)')
+            self.paused = True
             return None
         if len(self._body) < self._length:
             begun, self._body = self._body, np.empty(self._length, np.uint8)
@@ -124,12 +157,22 @@ class Connection:
         self._target = memoryview(self._head)
         return frame
 
+    def _begin(self) -> bool:
+        """Begin with the content of a frame, if that is admitted."""
+        if self._admit and not self._admit(self, self._length):
+            return False
+        self.paused, self.began = False, time.monotonic()
+        self._body = np.empty(min(self._length, TRUST), np.uint8)
+        self._target = self._body.data
+        return True
+
     def close(self) -> None:
-        """Close the socket. What is not sent yet is lost."""
+        """Close the socket. What is not sent yet is lost, and what has come of a frame."""
         with self._lock:  # or a thread in `send` could write to what gets the same number
             self.closed = True
             self._out.clear()
             self._sock.close()
+        self._body, self._target = None, memoryview(b'')
 
 
 def _keep_alive(sock: socket.socket) -> None:

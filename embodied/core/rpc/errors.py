@@ -20,7 +20,7 @@ class Timeout(TimeoutError):
 
 
 class Closed(RuntimeError):
-    """The client was closed before the call was answered."""
+    """The client was closed, or its thread has ended, before the call was answered."""
 
 
 class ProtocolError(Exception):

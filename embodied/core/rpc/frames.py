@@ -4,15 +4,15 @@
     request  request number (8), length of the method's name (8), name, packed arguments
     reply    request number (8), status (8, 0 = done), packed result or an error in UTF-8
 
-A request of ours has one argument more, {'$request': client (16) + number (8) + proof (32)}.
-Client are random bytes of the client object, and the number counts its calls of that method,
-so that the two and the method name a request. The proof is there if the client has a secret.
-Since this is the last value, the proof ends the frame. A plain portal.Client sends none of it.
+A request of ours has one argument more, {'$request': client (16) + number (8)}. Client are
+random bytes of the client object, and the number counts its calls of that method, so that the
+two and the method name a request. Where the server asks for proofs, one (32) ends the frame. A
+plain portal.Client sends none of it.
 """
 
 from typing import NamedTuple
 
-from . import packing, proof
+from . import packing
 from .errors import ProtocolError
 
 GREETING = b'portal_handshake'  # what a client sends first
@@ -48,26 +48,22 @@ class Request(NamedTuple):
         if not isinstance(last, dict) or [*last] != [KEY]:
             return args, None
         mark = last[KEY]
-        if not isinstance(mark, bytes) or len(mark) not in (24, 24 + proof.SIZE):
-            raise ValueError(f'{KEY} is damaged')
-        number = int.from_bytes(mark[CLIENT : CLIENT + NUMBER], 'little')
+        if not isinstance(mark, bytes) or len(mark) != CLIENT + NUMBER:
+            raise ValueError(f'{KEY} is damaged, or the client of another version')
+        number = int.from_bytes(mark[CLIENT:], 'little')
         return args[:-1], RequestId(mark[:CLIENT], number)
 
 
-def request(
-    tag: int, method: str, args: tuple, ident: RequestId, prover: proof.Prover
-) -> packing.Parts:
-    """Return the parts of a request with its length. Raises TypeError or ValueError."""
-    mark = ident.client + ident.number.to_bytes(NUMBER, 'little')
-    if prover:
-        mark += bytes(proof.SIZE)
+def head(tag: int, method: str) -> bytes:
+    """Return the first part of a request, to which its arguments are added."""
     name = method.encode()
-    head = tag.to_bytes(8, 'little') + len(name).to_bytes(8, 'little') + name
-    parts = [head, *packing.pack([*args, {KEY: mark}])]
-    if prover:
-        parts[-1][-proof.SIZE :] = b''
-        parts[-1] += prover.prove(parts)
-    return framed(parts)
+    return tag.to_bytes(8, 'little') + len(name).to_bytes(8, 'little') + name
+
+
+def request(tag: int, method: str, args: tuple, ident: RequestId) -> packing.Parts:
+    """Return the parts of a request without its length. Raises TypeError or ValueError."""
+    mark = ident.client + ident.number.to_bytes(NUMBER, 'little')
+    return [head(tag, method), *packing.pack([*args, {KEY: mark}])]
 
 
 def read_request(frame: memoryview) -> Request:

@@ -51,6 +51,14 @@ class Link:
         self._thread.join(timeout)
 
     def _run(self) -> None:
+        try:
+            self._stay_connected()
+        except BaseException as error:  # such as a pipe that somebody closed
+            self._client.on_end(error)
+        finally:
+            self._waker.close()
+
+    def _stay_connected(self) -> None:
         tries = 0
         while self._running:
             sock, reason = self._connect()
@@ -65,7 +73,6 @@ class Link:
             if self._running:
                 self._log(f'lost the connection to {self._where()} ({reason})', 'lost')
                 self._wait(PAUSES[0])
-        self._waker.close()
 
     def _where(self) -> str:
         return '{}:{}'.format(*self._addr)
@@ -146,6 +153,6 @@ class Link:
             if ready.get(connection.fileno(), 0) & ~select.POLLOUT:
                 frame = connection.receive()
                 if frame is not None:
-                    self._client.on_frame(frame)
+                    self._client.on_frame(connection, frame)
             events = select.POLLIN if connection.flush() else select.POLLIN | select.POLLOUT
             poll.modify(connection, events)

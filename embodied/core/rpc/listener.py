@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from . import room
 from .connection import Connection
 from .errors import ProtocolError
 from .frames import GREETING, LIMIT
@@ -18,20 +19,39 @@ from .log import Log
 from .packing import Parts
 from .waker import Waker
 
-SILENT = 64  # connections that have not said the greeting yet
 UNSENT = 4 * LIMIT  # bytes of replies that a client does not read
+UNREAD = 2**16  # bytes of replies that a stranger does not read
+PIECES = 2**15  # parts of replies that a client does not read
+LOOK = 1.0  # seconds between two looks at frames that others wait for
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Listener:
-    """Hands each frame to `receive(connection, frame)` in its thread."""
+    """Hands each frame to `receive(connection, frame)` in its thread.
 
-    def __init__(self, sock: socket.socket, receive: Callable, log: Log, name: str):
+    `forget(connection)` hears of each that has ended. `limit` is what the frame of a connection
+    may have until it is trusted. `failure` is the error that ended the thread.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        receive: Callable,
+        forget: Callable,
+        limit: int,
+        log: Log,
+        name: str,
+    ):
         """Take over a listening socket. `start` begins to serve it."""
         self.wakeups = 0  # of the thread, for tests that nothing polls
-        self._sock, self._receive, self._log = sock, receive, log
+        self.failure: BaseException | None = None
+        self.room = room.Room()
+        self._sock, self._receive, self._forget, self._log = sock, receive, forget, log
+        self._limit, self._files = limit, room.files()
         self._connections: dict[Connection, None] = {}
-        self._silent: dict[Connection, None] = {}
+        self._unproven: dict[Connection, None] = {}
+        self._paused: dict[Connection, None] = {}  # their frames wait for room
+        self._looked = 0.0
         self._blocked: collections.deque[Connection] = collections.deque()
         self._waker = Waker()
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
@@ -52,6 +72,18 @@ class Listener:
             if not connection.send(parts):
                 self._blocked.append(connection)
                 self._waker.wake()
+
+    def trust(self, connection: Connection) -> None:
+        """Note that a request of a connection is accepted. In the thread of the listener."""
+        if not connection.proven:
+            connection.proven, connection.limit = True, LIMIT
+            self._unproven.pop(connection, None)
+
+    def free(self, connection: Connection, size: int) -> None:
+        """Give back the room of a frame."""
+        self.room.give(connection, size)
+        if self._paused:
+            self._waker.wake()
 
     def stop(self) -> None:
         """Accept and read no more; what `send` gets is still sent."""
@@ -74,25 +106,41 @@ class Listener:
         self._waker.close()
 
     def _run(self) -> None:
+        try:
+            self._listen()
+        except BaseException as error:  # such as a pipe that somebody closed
+            self.failure = error
+            self._log(f'serves no more: {type(error).__name__}: {error}')
+            for connection in self._connections:  # whose clients ask the next server
+                connection.close()
+
+    def _listen(self) -> None:
         while self._running:
             self.wakeups += 1
-            for key, events in self._selector.select():
+            for key, events in self._selector.select(LOOK if self._paused else None):
                 if isinstance(key.data, Connection):
                     self._serve(key.data, events)
                 else:
                     key.data()
             while self._blocked:
                 self._wait_for(self._blocked.popleft())
+            if self._paused:
+                self._resume()
 
     def _clear(self) -> None:
         self._waker.clear()
 
     def _serve(self, connection: Connection, events: int) -> None:
+        if connection.closed:  # for another one, in the same round
+            return
         try:
             if events & WRITE and connection.flush():
-                self._watch(connection, READ)
+                connection.writing = False
             if events & READ:
-                self._read(connection)
+                frame = connection.receive()
+                if frame is not None:
+                    self._receive(connection, frame)
+            self._watch(connection)
         except (OSError, EOFError):
             reason = 'ended within a message' if connection.within_frame else ''
             self._drop(connection, reason)
@@ -101,22 +149,52 @@ class Listener:
         except Exception as error:  # such as no memory; one client must not end the others
             self._drop(connection, f'raised {type(error).__name__}: {error}')
 
-    def _read(self, connection: Connection) -> None:
-        frame = connection.receive()
-        if connection.greeted:
-            self._silent.pop(connection, None)
-        if frame is not None:
-            self._receive(connection, frame)
-
     def _wait_for(self, connection: Connection) -> None:
-        if connection.unsent > UNSENT:
+        most = UNSENT if connection.proven else UNREAD
+        if connection.unsent > most or connection.pieces > PIECES:
             self._drop(connection, 'does not read its replies')
         else:
-            self._watch(connection, READ | WRITE)
+            connection.writing = True
+            self._watch(connection)
 
-    def _watch(self, connection: Connection, events: int) -> None:
-        if not connection.closed:
+    def _watch(self, connection: Connection) -> None:
+        """Wait for what a connection is to be served for."""
+        if connection.closed:
+            return
+        if connection.paused:
+            self._paused[connection] = None
+        events = (0 if connection.paused else READ) | (WRITE if connection.writing else 0)
+        before, connection.events = connection.events, events
+        if events == before:
+            return
+        if not before:
+            self._selector.register(connection, events, connection)
+        elif events:
             self._selector.modify(connection, events, connection)
+        else:
+            self._selector.unregister(connection)
+
+    def _resume(self) -> None:
+        """Go on with frames for which there is room now; drop one that fills it too long."""
+        for connection in [*self._paused]:
+            self._serve(connection, READ)
+            if connection.closed or not connection.paused:
+                self._paused.pop(connection, None)
+        now = time.monotonic()
+        if not self._paused or now - self._looked < LOOK:
+            return
+        for connection in self._connections:
+            size = connection.place
+            if size is not None and now - connection.began > room.SLOW + size / room.RATE:
+                self._drop(connection, 'sends too slowly while others wait for memory')
+                return
+        self._looked = now
+
+    def _admit(self, connection: Connection, size: int) -> bool:
+        if not self.room.take(connection, size):
+            return False
+        connection.place = size
+        return True
 
     def _accept(self) -> None:
         try:
@@ -125,15 +203,37 @@ class Listener:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._refuse()
             return
+        if not self._has_place():
+            self._log('refused connections: no file descriptors left for them (ulimit -n)')
+            sock.close()
+            return
         try:
-            connection = Connection(sock, GREETING)
-            self._selector.register(connection, READ, connection)
+            connection = Connection(sock, GREETING, self._admit)
+            self._watch(connection)
         except OSError:  # it is gone already
             sock.close()
             return
-        self._connections[connection] = self._silent[connection] = None
-        if len(self._silent) > SILENT:
-            self._drop(next(iter(self._silent)), 'says nothing, one of many')
+        connection.limit = self._limit
+        self._connections[connection] = self._unproven[connection] = None
+        if len(self._unproven) > room.unproven(self._files):
+            self._drop_unproven()
+
+    def _has_place(self) -> bool:
+        """Whether one more connection may be accepted, for which a stranger may have to go."""
+        if len(self._connections) < room.connections(self._files):
+            return True
+        if self._unproven:
+            self._drop_unproven()
+            return True
+        return False
+
+    def _drop_unproven(self) -> None:
+        """Drop the oldest connection that is not proven, of the host that has most of them."""
+        hosts = collections.Counter(x.peer for x in self._unproven)
+        host = hosts.most_common(1)[0][0]
+        oldest = next(x for x in self._unproven if x.peer == host)
+        what = 'has asked for nothing yet' if oldest.greeted else 'says nothing'
+        self._drop(oldest, f'{what}, one of many')
 
     def _refuse(self) -> None:
         """Take and close a connection for which this process has no descriptor left.
@@ -154,11 +254,18 @@ class Listener:
     def _drop(self, connection: Connection, reason: str) -> None:
         if reason:
             self._log(f'dropped a connection from {connection.peer} that {reason}', reason)
-        if connection in self._connections:
-            del self._connections[connection]
-            self._silent.pop(connection, None)
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        self._unproven.pop(connection, None)
+        self._paused.pop(connection, None)
+        if connection.events:
             self._selector.unregister(connection)
-            connection.close()
+        connection.close()
+        if connection.place is not None:
+            self.free(connection, connection.place)
+        self.room.leave(connection)
+        self._forget(connection)
 
 
 def _drain(connection: Connection, deadline: float) -> None:

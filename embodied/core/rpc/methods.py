@@ -1,5 +1,6 @@
 """What a server offers: methods with threads of their own, and the reply to one request."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -25,6 +26,20 @@ class Method:
         self._totals = [0, 0.0, 0.0]
         self._lock = threading.Lock()
 
+    def sweep(self) -> list['Reply']:
+        """Take out the calls of closed connections, and return their replies.
+
+        The others keep their order. Only for the one thread that puts calls in.
+        """
+        calls = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                calls.append(self.calls.get_nowait())
+        for call in calls:
+            if not call[0].connection.closed:
+                self.calls.put(call)
+        return [reply for reply, _ in calls if reply.connection.closed]
+
     def count(self, waited: float, busy: float) -> None:
         """Note a request that was executed."""
         with self._lock:
@@ -45,8 +60,11 @@ class Reply:
     Only the first answer counts. Each request needs one, or its client waits for ever.
     """
 
-    def __init__(self, server: 'Server', method: Method, connection: Connection, tag: bytes):
-        self.connection, self.tag = connection, tag
+    def __init__(
+        self, server: 'Server', method: Method, connection: Connection, tag: bytes, size: int
+    ):
+        """Answer the request with that tag, whose frame took so many bytes."""
+        self.connection, self.tag, self.size = connection, tag, size
         self.ident: frames.RequestId | None = None
         self._server, self._method = server, method
         self._came = self._began = time.monotonic()
@@ -85,7 +103,7 @@ class Reply:
             waiters = self._server.executed.end(self.ident, name, status, parts)
         for waiter in waiters:
             self._server.send(waiter.connection, waiter.tag, status, parts)
-        self._server.settle()
+        self._server.settle(self)
         self._method.count(self._began - self._came, time.monotonic() - self._began)
 
 

@@ -5,15 +5,17 @@ import threading
 import time
 from collections.abc import Callable
 
-from . import address, frames, packing, proof
+from . import address, frames, proof, room
 from . import once as repeated
 from .connection import Connection
-from .errors import Unanswered
+from .errors import ProtocolError, Unanswered
 from .listener import Listener
 from .log import Log
+from .meeting import HELLO, PROVE, TAGS, Host
 from .methods import Method, Reply
+from .packing import Parts
 
-WAITING = 4096  # requests of one method; more are answered with an error
+STALE = 256  # requests of closed connections that may stay in the queues
 AT_EXIT = 1.0  # seconds for running handlers where a process ends without closing
 STOP = None  # what a worker gets instead of a call
 
@@ -38,14 +40,16 @@ class Server:
         self.log = Log(name)
         self.executed = repeated.Executed()
         self._prover = proof.Prover(secret)
+        self._host = Host(name, self._prover)
         self._methods: dict[str, Method] = {}
         self._threads: list[threading.Thread] = []
-        self._received = self._sent = self._inflight = 0
+        self._received = self._sent = self._inflight = self._stale = 0
         self._since = time.monotonic()
         self._lock = threading.Lock()
         self._started = self._closed = False
         sock = address.listen(host, self.port, bind, name)
-        self._listener = Listener(sock, self._receive, self.log, name)
+        limit = room.SMALL if self._prover else frames.LIMIT
+        self._listener = Listener(sock, self._receive, self._forget, limit, self.log, name)
 
     def bind(self, method: str, fn: Callable, workers: int = 1, once: bool = False) -> None:
         """Let clients call `fn(*args)`, which returns a result that nobody changes afterwards.
@@ -76,6 +80,11 @@ class Server:
         self._listener.start()
         atexit.register(self.close, AT_EXIT)
         return self
+
+    def check(self) -> None:
+        """Raise the error that has ended the thread of the server, if one has."""
+        if self._listener.failure:
+            raise self._listener.failure
 
     def close(self, timeout: float = 5.0) -> None:
         """Accept nothing more, and wait for running handlers and their replies.
@@ -125,9 +134,7 @@ class Server:
             result |= method.stats()
         return result
 
-    def send(
-        self, connection: Connection, tag: bytes, status: int, parts: packing.Parts
-    ) -> None:
+    def send(self, connection: Connection, tag: bytes, status: int, parts: Parts) -> None:
         """Send a reply."""
         try:
             message = frames.reply(tag, status, parts)
@@ -137,10 +144,11 @@ class Server:
             self._sent += 1
         self._listener.send(connection, message)
 
-    def settle(self) -> None:
+    def settle(self, reply: Reply) -> None:
         """Note that a request needs nothing more."""
         with self._lock:
             self._inflight -= 1
+        self._listener.free(reply.connection, reply.size)
 
     def _add(self, method: Method) -> None:
         assert method.workers > 0
@@ -149,45 +157,109 @@ class Server:
         self._methods[method.name] = method
 
     def _receive(self, connection: Connection, frame: memoryview) -> None:
-        """Hand a request to the threads of its method. Runs in the thread of the listener."""
+        """Check a request, and hand it to the threads of its method.
+
+        Runs in the thread of the listener, so that what is refused takes no place in a queue.
+        """
         request = frames.read_request(frame)
-        with self._lock:
-            self._received += 1
-            self._inflight += 1
+        if request.method == HELLO:
+            self._meet(connection, request)
+            return
+        if self._prover:
+            if not (connection.session and connection.session.accepts(frame)):
+                self._refuse(connection, request, frames.REFUSED, proof.REFUSAL)
+                return
+            request = request._replace(frame=frame[: -proof.SIZE])
+        if request.method == PROVE:
+            self._listener.trust(connection)
+            self._answer(connection, request, frames.DONE, [b''])
+            return
         method = self._methods.get(request.method)
         if method is None:
             name = f'{request.method[:50]!r}'
             self._refuse(connection, request, frames.UNKNOWN, f'there is no method {name}')
-        elif method.calls.qsize() >= WAITING:
-            full = f'{WAITING} requests are waiting already'
+        elif connection.waiting > room.WAITING:  # not of ours, which wait to be read
+            full = f'{room.WAITING} requests are waiting already; ask again later'
             self._refuse(connection, request, frames.FAILED, full)
         else:
-            method.calls.put((Reply(self, method, connection, request.tag), request))
+            self._listener.trust(connection)
+            self._take(connection, request, method)
+
+    def _take(self, connection: Connection, request: frames.Request, method: Method) -> None:
+        """Put a request into the queue of its method."""
+        with self._lock:
+            self._received += 1
+            self._inflight += 1
+        size, connection.place = connection.place or 0, None
+        reply = Reply(self, method, connection, request.tag, size)
+        method.calls.put((reply, request))
+
+    def _meet(self, connection: Connection, request: frames.Request) -> None:
+        """Welcome a client of ours."""
+        try:
+            welcome, session = self._host.welcome(request)
+        except ValueError as error:
+            self._refuse(connection, request, frames.REFUSED, str(error))
+            return
+        if connection.session:  # or what was signed could be sent again in a new session
+            raise ProtocolError('said hello twice')
+        connection.meets, connection.session = True, session
+        self._answer(connection, request, frames.DONE, [welcome.pack()])
+        if not self._prover:
+            self._listener.trust(connection)
 
     def _refuse(
         self, connection: Connection, request: frames.Request, status: int, reason: str
     ) -> None:
-        """Send an error about a request that is not executed."""
+        """Send an error about a request that takes no place in a queue."""
         known = request.method if request.method in self._methods else 'unknown method'
+        if request.method in TAGS:
+            known = request.method
         self.log(f'refused a request ({known}): {reason}', f'{known} {status}')
-        self.send(connection, request.tag, status, [reason.encode(errors='replace')])
-        self.settle()
+        with self._lock:
+            self._received += 1
+            self._sent += 1
+        self._answer(connection, request, status, [reason.encode(errors='replace')])
+
+    def _answer(
+        self, connection: Connection, request: frames.Request, status: int, parts: Parts
+    ) -> None:
+        """Answer a request that takes no place in a queue."""
+        size, connection.place = connection.place, None
+        self._listener.send(connection, frames.reply(request.tag, status, parts))
+        if size is not None:
+            self._listener.free(connection, size)
+
+    def _forget(self, connection: Connection) -> None:
+        """Let what waits for a closed connection take no memory. In the listener's thread."""
+        self._stale += connection.waiting
+        if self._stale < STALE and connection.held < room.RESERVE:
+            return
+        self._stale = 0
+        for method in self._methods.values():
+            for reply in method.sweep():
+                self.settle(reply)
 
     def _work(self, method: Method) -> None:
         """Execute the calls of a method until the server closes."""
         while (call := method.calls.get()) is not STOP and not self._closed:
-            self._execute(method, *call)
+            try:
+                self._execute(method, *call)
+            except Exception as error:  # such as no memory; this thread serves others as well
+                self.log(f'{method.name} failed: {type(error).__name__}: {error}')
             call = None  # it would keep its message alive until the next one comes
 
     def _execute(self, method: Method, reply: Reply, request: frames.Request) -> None:
-        if not self._prover.accepts(request.frame):
-            self._refuse(reply.connection, request, frames.REFUSED, proof.REFUSAL)
+        if reply.connection.closed:  # who wants it asks again
+            self.settle(reply)
             return
         try:
             args, reply.ident = request.args()
         except Exception as error:
             reason = f'the arguments cannot be read: {error}'
-            self._refuse(reply.connection, request, frames.DAMAGED, reason)
+            self.log(f'refused a request ({method.name}): {reason}', f'{method.name} damaged')
+            self.send(reply.connection, reply.tag, frames.DAMAGED, [reason.encode()])
+            self.settle(reply)
             return
         if method.once and self._is_repeated(method, reply):
             return
@@ -198,7 +270,7 @@ class Server:
             else:
                 reply(method.fn(*args))
         except Unanswered:
-            self.settle()
+            self.settle(reply)
         except BaseException as error:  # SystemExit too: this thread serves others as well
             reply.error(error)
 
@@ -212,5 +284,5 @@ class Server:
         if stored:
             status, content = stored
             self.send(reply.connection, reply.tag, status, [content])
-        self.settle()
+        self.settle(reply)
         return True

@@ -19,12 +19,15 @@ class Waker:
         return self._read
 
     def wake(self) -> None:
-        with self._lock, contextlib.suppress(BlockingIOError):  # full: it is awake
+        with self._lock, contextlib.suppress(OSError):  # full: it is awake; gone: see `clear`
             if not self._closed:  # or the number may be of another file by now
                 os.write(self._write, b'\0')
 
     def clear(self) -> None:
-        """Take what made it readable; to be called before the work is looked for."""
+        """Take what made it readable; to be called before the work is looked for.
+
+        Raises OSError if somebody has closed the pipe: nothing could wake its thread.
+        """
         with contextlib.suppress(BlockingIOError):
             while len(os.read(self._read, 4096)) == 4096:
                 pass
@@ -32,5 +35,6 @@ class Waker:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            os.close(self._read)
-            os.close(self._write)
+            for file in (self._read, self._write):
+                with contextlib.suppress(OSError):  # somebody has closed it already
+                    os.close(file)

@@ -81,10 +81,10 @@ class Run:
         self._step, self._stop, self._failed, self._args = step, stop, failed, args
         self._usage = logging.Usage(**args.usage)
         self._clients = {
-            'actor_replay': rpc.Client(args.replay_addr, 'actor'),
-            'actor_logger': rpc.Client(args.logger_addr, 'actor'),
-            'learner_replay': rpc.Client(args.replay_addr, 'learner'),
-            'learner_logger': rpc.Client(args.logger_addr, 'learner'),
+            'actor_replay': rpc.Client(args.replay_addr, 'actor', server='replay'),
+            'actor_logger': rpc.Client(args.logger_addr, 'actor', server='logger'),
+            'learner_replay': rpc.Client(args.replay_addr, 'learner', server='replay'),
+            'learner_logger': rpc.Client(args.logger_addr, 'learner', server='logger'),
         }
         self._actor = Actor(
             agent, step, self._clients['actor_replay'], self._clients['actor_logger'], args
@@ -133,6 +133,7 @@ class Run:
 
     def _tick(self) -> None:
         """What is due between two updates. Raises Over when the run is to end."""
+        self._server.check()
         if self._actor.failure:
             raise self._actor.failure
         over = self._step >= self._args.steps or time.monotonic() >= self._end
@@ -160,7 +161,8 @@ class Run:
     def _drain(self) -> None:
         """Let the replay take what waits for its limiter, since nobody learns any more."""
         with (
-            rpc.Client(self._args.replay_addr, 'drain') as client,  # the others may be full
+            # The others may be full.
+            rpc.Client(self._args.replay_addr, 'drain', server='replay') as client,
             contextlib.suppress(rpc.Timeout, rpc.RemoteError),
         ):
             client.call('drain').result(DRAIN)

@@ -67,7 +67,7 @@ def parallel_env(
     with _ending(), contextlib.ExitStack() as stack:
         env = make(envid - args.envs * is_eval, **options)
         stack.callback(env.close)
-        client = rpc.Client(args.actor_addr, f'env{envid}')
+        client = rpc.Client(args.actor_addr, f'env{envid}', server='actor')
         stack.callback(client.close)
         watch = _Watch(envid, args.env_timeout)
         act = {k: np.zeros(space.shape, space.dtype) for k, space in env.act_space.items()}

@@ -43,6 +43,7 @@ def parallel_logger(make_logger: Callable | bytes, args: Any) -> None:
         log_due = clocks.Every(args.log_every)
 
         def work():
+            server.check()
             if log_due():
                 writer.log(server.stats())
             if save_due():

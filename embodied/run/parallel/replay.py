@@ -53,11 +53,12 @@ def parallel_replay(
         for mode in ('train', 'report', 'eval'):
             server.bind(f'sample_batch_{mode}', getattr(service, f'sample_{mode}'))
         # Connected anew by itself: the logger may come later, or be started anew.
-        client = rpc.Client(args.logger_addr, 'replay')
+        client = rpc.Client(args.logger_addr, 'replay', server='logger')
         stats = Statistics(service, server, client, args)
         save_due = clocks.Every(args.save_every)
 
         def work():
+            server.check()
             stats()
             if save_due() and service.traffic:
                 service.traffic = False
