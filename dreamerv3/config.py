@@ -57,7 +57,7 @@ def finish(config: elements.Config) -> elements.Config:
     checks.check_url(config.logdir)
     logdir = config.logdir.replace('{timestamp}', elements.timestamp())
     config = config.update(logdir=os.path.expanduser(logdir))
-    checks.check(config)
+    checks.check(config, blocks()['defaults'])
     return config
 
 
@@ -108,6 +108,8 @@ def read_file(path: str | os.PathLike) -> dict[str, Any]:
         where = f', line {mark.line + 1}' if mark else ''
         what = getattr(e, 'problem', None) or 'it is no UTF-8 text'
         raise UserError(f'--config {path}{where} is not valid YAML: {what}.') from e
+    except RecursionError:
+        raise UserError(f'--config {path} nests too deeply to be a configuration.') from None
     if not isinstance(content, Mapping):
         raise UserError(
             f'--config {path} must hold keys and values, such as `batch_size: 8`; found '

@@ -3,13 +3,12 @@
 import functools
 import os
 import pathlib
-import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import elements
 
-from dreamerv3 import checks, outputs
+from dreamerv3 import bounds, checks, outputs
 from dreamerv3 import config as configs
 from embodied import UserError, envs
 
@@ -90,22 +89,29 @@ def help_all() -> str:
     lines = []
     for key, default in configs.blocks()['defaults'].items():
         name = f'--{key} {configs.show(default)}'
-        choices = checks.SCRIPTS if key == 'script' else checks.CHOICES.get(key, ())
-        text = f'{meaning(key)}: {", ".join(choices)}' if len(choices) > 1 else meaning(key)
-        later = ' (later version)' if key in checks.FIXED else ''
-        lines.append(f'{name:<42}  {text}{later}')
+        lines.append(f'{name:<42}  {meaning(key)}{values(key)}{later(key)}')
     return '\n'.join(['Every flag with its default:', *lines])
 
 
 def meaning(key: str) -> str:
     """What a key means. KeyError if meanings.yaml leaves it out."""
-    table = meanings()
-    if key in table:
-        return table[key]
-    for name, text in table.items():
-        if configs.REGEX.search(name) and re.fullmatch(name, key):
-            return text
+    if text := bounds.lookup(meanings(), key):
+        return text
     raise KeyError(f'{key} is not in {MEANINGS.name}')
+
+
+def values(key: str, mark: Callable[[str], str] = str) -> str:
+    """The values that a key takes, to follow its meaning; '' if its default says it all."""
+    found = checks.SCRIPTS if key == 'script' else bounds.choices(key)
+    if len(found) > 1:
+        return ': ' + ', '.join(map(mark, found))
+    interval = bounds.rule(key)
+    return f'; in {mark(interval.text)}' if isinstance(interval, bounds.Interval) else ''
+
+
+def later(key: str) -> str:
+    """Whether other values than the default come in a later version."""
+    return ' (later version)' if key in checks.FIXED else ''
 
 
 @functools.cache
