@@ -70,7 +70,8 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
     The config is saved once the script has accepted it. make_env(index) replaces the
     environments of the task.
     """
-    print('\n'.join(filter(None, [usage.facts(config), resume.text(config)])), flush=True)
+    texts = usage.facts(config), usage.ignored(config), resume.text(config)
+    print('\n'.join(filter(None, texts)), flush=True)
     try:
         run(config, make_env)
     except Exception as e:

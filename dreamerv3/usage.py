@@ -148,6 +148,16 @@ def facts(config: elements.Config) -> str:
     return '\n'.join(['DreamerV3', *(f'  {key:<10}{value}' for key, value in rows.items())])
 
 
+def ignored(config: elements.Config) -> str:
+    """A line for each key that was changed and has no effect, '' if there is none."""
+    defaults = configs.blocks()['defaults']
+    return '\n'.join(
+        f'Warning: --{key} {config.flat[key]} has no effect: {why}.'
+        for key, why in checks.UNREAD.items()
+        if config.flat[key] != defaults[key]
+    )
+
+
 def addresses(config: elements.Config) -> str:
     """Where the parts of a parallel run meet, and whether they share a secret."""
     found = ', '.join(f'{x} {config.run[f"{x}_addr"]}' for x in ('replay', 'actor', 'logger'))
