@@ -8,6 +8,8 @@ are first used: importing the package imports neither JAX nor an environment.
 import importlib
 from typing import Any
 
+from dreamerv3 import origin
+
 # Public name -> module that holds it.
 _HOMES = {'load': 'inference', 'train': 'training', 'wrap': 'training'}
 
@@ -17,6 +19,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    origin.check()
     value = getattr(importlib.import_module(f'{__name__}.{_HOMES[name]}'), name)
     globals()[name] = value
     return value

@@ -14,6 +14,14 @@ if not __package__:
     sys.path[:] = [x for x in sys.path if pathlib.Path(x).resolve() not in (here, here.parent)]
     sys.path.insert(0, str(here.parent))
 
+from dreamerv3 import origin
+
+try:
+    origin.check()
+except ImportError as e:
+    print(f'Error: {e}', file=sys.stderr)
+    raise SystemExit(2) from None
+
 import functools
 import importlib
 import os
