@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import elements
@@ -97,6 +97,24 @@ def nearest(name: str, options: Iterable[str], prefix: str = '') -> str:
     """A sentence with up to three options that look like the name, or nothing."""
     close = difflib.get_close_matches(name, list(options), n=3, cutoff=0.55)
     return f' Nearest: {", ".join(prefix + x for x in close)}.' if close else ''
+
+
+def stray(word: str, blocks: Sequence[str]) -> str:
+    """What to say of an argument before the first flag, such as `train`."""
+    block = f' For the block: --configs {word}.' if word in blocks else ''
+    close = nearest(word, SCRIPTS, '--script ') or nearest(word, blocks, '--configs ')
+    return (
+        f'Expected a flag such as --task, found {word!r}.{hint(word) or block or close} '
+        'See --help.'
+    )
+
+
+def hint(word: str) -> str:
+    """A sentence with the flag of which a word is a value, or nothing."""
+    if word in SCRIPTS:
+        return f' For the script: --script {word}.'
+    task = word.partition('_')[0] in envs.SUITES and '_' in word
+    return f' For the task: --task {word}.' if task else ''
 
 
 def _check_sides(key, sides, part, config, flag) -> None:

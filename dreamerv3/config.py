@@ -73,7 +73,7 @@ def load(
     values = dict(blocks()['defaults'])
     for name in names:
         if name not in block_names():
-            hint = checks.nearest(name, block_names())
+            hint = checks.hint(name) or checks.nearest(name, block_names())
             raise UserError(f'Unknown block {name!r} in --configs.{hint} All: --configs')
         values = _apply(values, blocks()[name])
     for path in files:
@@ -153,7 +153,7 @@ def parse_flags(argv: Sequence[str]) -> tuple[list[str], list[str], dict[str, li
                 current = flags[name] = []
             current.extend([value] if equals else [])
         elif current is None:
-            raise UserError(f'Expected a flag such as --task, found {arg!r}. See --help.')
+            raise UserError(checks.stray(arg, block_names()))
         else:
             current.append(arg)
     if not files and '--config' in argv:

@@ -1,7 +1,7 @@
 """The command line: flags -> config -> factories -> run script.
 
-Runs as `python dreamerv3/main.py` from a clone, as `python -m dreamerv3.main`, and as the
-installed command `dreamerv3`.
+Runs as `python dreamerv3/main.py` from a clone, as `python -m dreamerv3`, and as the installed
+command `dreamerv3`.
 """
 
 import pathlib
@@ -140,7 +140,9 @@ def run_parallel(
 
 
 def entry() -> None:
-    """`main` for a process of its own."""
+    """`main` for a process of its own, which finds modules of the current folder last."""
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
     with signals.prompt_errors():
         main()
 

@@ -3,12 +3,14 @@
 import functools
 import os
 import pathlib
+import platform
 import textwrap
 from collections.abc import Callable, Sequence
+from importlib import metadata
 
 import elements
 
-from dreamerv3 import bounds, checks, outputs
+from dreamerv3 import __version__, bounds, checks, outputs
 from dreamerv3 import config as configs
 from embodied import UserError, envs
 
@@ -57,7 +59,14 @@ PARALLEL = {
 
 
 def answer(argv: Sequence[str]) -> str | None:
-    """The text for --help, --help all or --configs without names; None if a run is meant."""
+    """The text for --help, --help all, --version, --configs without names, or no arguments.
+
+    None if a run is meant.
+    """
+    if not argv:
+        return help_text()
+    if '--version' in argv:
+        return version_text()
     asked = [i for i, arg in enumerate(argv) if arg in ('--help', '-h')]
     if asked:
         topic = [x for x in argv[asked[0] + 1 :][:1] if not x.startswith('--')]
@@ -75,13 +84,20 @@ def help_text() -> str:
     scripts = '\n'.join(f'  {x:<22}{SCRIPTS[x]}' for x in checks.SCRIPTS)
     return (
         'Usage: dreamerv3 [--configs BLOCK ...] [--FLAG VALUE ...]\n'
-        '   or: python dreamerv3/main.py ...\n'
+        '   or: python dreamerv3/main.py ..., python -m dreamerv3 ...\n'
         '   or: dreamerv3 view LOGDIR, dreamerv3 plot LOGDIR ... --out FILE (and --help)\n\n'
         f'{_list("Blocks", configs.block_names())}\n'
         f'{_list("Suites", list(envs.SUITES))}\n\n'
         f'Values of --script:\n{scripts}\n\n'
         f'Flags used most (--help all lists every one, --configs what the blocks set):\n{flags}'
     )
+
+
+def version_text() -> str:
+    """What a report of a fault needs: versions, and which copy of the project it is."""
+    folder = pathlib.Path(__file__).parent
+    jax = metadata.version('jax')
+    return f'dreamerv3 {__version__} in {folder}, jax {jax}, Python {platform.python_version()}'
 
 
 def help_all() -> str:

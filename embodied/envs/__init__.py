@@ -6,6 +6,7 @@ its tasks and refusing an unknown one need none of these packages.
 
 import difflib
 import importlib
+import re
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -68,9 +69,11 @@ def find(task: str) -> tuple[str, str]:
     """Split SUITE_TASK at the first underscore; UserError where one of them is unknown."""
     suite, _, name = task.partition('_')
     if suite not in SUITES:
+        gym = ':' in task or re.search(r'-v\d+$', task)
+        hint = f' For Gymnasium: --task gym_{task}' if gym else _nearest(suite, SUITES)
         raise UserError(
             f'Unknown suite {suite!r} in --task {task}; expected SUITE_TASK with one of '
-            f'{", ".join(SUITES)}.{_nearest(suite, SUITES)}'
+            f'{", ".join(SUITES)}.{hint}'
         )
     tasks = SUITES[suite].tasks
     if not name or (tasks and name not in tasks):
