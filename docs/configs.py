@@ -3,7 +3,7 @@
 import itertools
 import pathlib
 
-from dreamerv3 import checks, config, usage
+from dreamerv3 import config, usage
 
 PATH = pathlib.Path(__file__).with_suffix('.md')
 HEAD = """# Configuration
@@ -11,10 +11,11 @@ HEAD = """# Configuration
 Every key is a flag, `--KEY VALUE`. `--configs A B` applies named blocks in that order over the
 defaults, `--config FILE` then YAML files of your own, and flags come last. A key with other
 characters than letters, digits and `_.-` is a regular expression over full keys
-(`--'.*\\.units' 64`).
+(`--'.*\\.units' 64`). Numbers have bounds: `[0, 1)` is from 0 to less than 1.
 
-This file is made by `python docs/configs.py` from [configs.yaml](../dreamerv3/configs.yaml) and
-[meanings.yaml](../dreamerv3/meanings.yaml); a test compares them.
+This file is made by `python docs/configs.py` from [configs.yaml](../dreamerv3/configs.yaml),
+[meanings.yaml](../dreamerv3/meanings.yaml) and [bounds.yaml](../dreamerv3/bounds.yaml); a test
+compares them.
 """
 
 
@@ -37,12 +38,8 @@ def text() -> str:
 
 
 def _row(key: str, default: object) -> str:
-    choices = checks.SCRIPTS if key == 'script' else checks.CHOICES.get(key, ())
-    meaning = usage.meaning(key).replace('|', '\\|')
-    if len(choices) > 1:
-        meaning += ': ' + ', '.join(_code(x) for x in choices)
-    if key in checks.FIXED:
-        meaning += ' (later version)'
+    meaning = usage.meaning(key).replace('|', '\\|') + usage.values(key, _code)
+    meaning += usage.later(key)
     return f'| {_code(key)} | {_code(config.show(default))} | {meaning} |'
 
 

@@ -11,12 +11,14 @@ from typing import Any
 # Public name -> module that holds it.
 _HOMES = {'load': 'inference', 'train': 'training', 'wrap': 'training'}
 
+__version__ = '0.1.0'
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    importlib.import_module('dreamerv3.origin').check()
     value = getattr(importlib.import_module(f'{__name__}.{_HOMES[name]}'), name)
     globals()[name] = value
     return value

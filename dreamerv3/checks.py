@@ -5,17 +5,16 @@ change.
 """
 
 import difflib
-import math
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import elements
 import numpy as np
 
-from dreamerv3 import outputs
+from dreamerv3 import bounds, outputs
 from embodied import UserError, envs
 from embodied.run import start
 
@@ -23,30 +22,6 @@ SCRIPTS = (
     'train', 'train_eval', 'eval_only',
     'parallel', 'parallel_env', 'parallel_envs', 'parallel_replay',
 )  # fmt: skip
-
-CHOICES = {
-    'jax.platform': ('auto', 'cuda', 'gpu', 'tpu', 'cpu'),
-    **{
-        f'env.{suite}.{key}': values
-        for suite in ('atari', 'atari100k')
-        for key, values in (
-            ('actions', ('all', 'needed')),
-            ('lives', ('unused', 'discount', 'reset')),
-            ('resize', ('pillow', 'opencv')),
-        )
-    },
-    'env.atari.aggregate': ('max', 'mean'),
-    'env.procgen.resize': ('pillow', 'opencv'),
-    'jax.compute_dtype': ('auto', 'bfloat16', 'float32', 'float16'),
-    'replay.storage': ('ram', 'disk'),
-    'agent.dyn.typ': ('rssm',),
-    'agent.enc.typ': ('simple',),
-    'agent.dec.typ': ('simple',),
-    'agent.opt.schedule': ('const', 'linear', 'cosine'),
-    'agent.retnorm.impl': ('none', 'meanstd', 'perc'),
-    'agent.valnorm.impl': ('none', 'meanstd', 'perc'),
-    'agent.advnorm.impl': ('none', 'meanstd', 'perc'),
-}
 
 # Keys whose other values come in a later version, so that none of them is silently ignored.
 FIXED = {
@@ -66,57 +41,16 @@ TOPICS = dict.fromkeys(
     'several learner processes come',
 )
 
-FINITE = ('run.steps', 'run.train_ratio', 'run.keep_every', 'replay.size')
-
-LEAST = {
-    'batch_size': 1,
-    'batch_length': 1,
-    'report_length': 1,
-    'consec_train': 1,
-    'consec_report': 1,
-    'replay_context': 0,
-    'seed': 0,
-    'replica': 0,
-    'logger.fps': 1,
-    'replay.chunksize': 1,
-    'replay.prio.exponent': 0,
-    'replay.prio.maxfrac': 0,
-    'replay.prio.initial': 0,
-    'replay.recexp': 0,
-    'run.steps': 0,
-    'run.duration': 0,
-    'run.envs': 1,
-    'run.env_restarts': 0,
-    'run.env_timeout': 0,
-    'run.eval_envs': 0,
-    'run.actor_batch': -1,
-    'run.actor_threads': 1,
-    'run.eval_eps': 0,
-    'run.report_batches': 1,
-    'run.episodes': 0,
-    'env.atari.noops': 0,
-    'env.atari.pooling': 1,
-    'env.atari100k.noops': 0,
-    'run.keep': 1,
-    'run.keep_every': 0,
-    'jax.mock_devices': 0,
-    'agent.horizon': 2,
-    'agent.rewhead.bins': 2,
-    'agent.value.bins': 2,
-    'agent.imag_last': 0,
-    'agent.imag_length': 1,
-    'agent.dyn.rssm.deter': 1,
-    'agent.dyn.rssm.hidden': 1,
-    'agent.dyn.rssm.stoch': 1,
-    'agent.dyn.rssm.classes': 1,
-    'agent.dyn.rssm.blocks': 1,
-}
+# Keys of the reference that nothing here reads, and why.
+UNREAD = {'agent.repl_loss.slowtar': 'replayed returns end in the imagined return of each step'}
 
 
-def check(config: elements.Config) -> None:
-    """Run every check that needs the config alone."""
+def check(config: elements.Config, defaults: Mapping[str, Any]) -> None:
+    """Run every check that needs the config alone. defaults: by flat key, as examples."""
     _check_names(config)
-    _check_values(config)
+    _check_fixed(config)
+    bounds.check(config.flat, defaults)
+    _check_relations(config)
     _check_parallel(config)
     _check_lengths(config)
     _check_replay(config)
@@ -165,6 +99,24 @@ def nearest(name: str, options: Iterable[str], prefix: str = '') -> str:
     return f' Nearest: {", ".join(prefix + x for x in close)}.' if close else ''
 
 
+def stray(word: str, blocks: Sequence[str]) -> str:
+    """What to say of an argument before the first flag, such as `train`."""
+    block = f' For the block: --configs {word}.' if word in blocks else ''
+    close = nearest(word, SCRIPTS, '--script ') or nearest(word, blocks, '--configs ')
+    return (
+        f'Expected a flag such as --task, found {word!r}.{hint(word) or block or close} '
+        'See --help.'
+    )
+
+
+def hint(word: str) -> str:
+    """A sentence with the flag of which a word is a value, or nothing."""
+    if word in SCRIPTS:
+        return f' For the script: --script {word}.'
+    task = word.partition('_')[0] in envs.SUITES and '_' in word
+    return f' For the task: --task {word}.' if task else ''
+
+
 def _check_sides(key, sides, part, config, flag) -> None:
     net = config.agent[part].simple
     stages = len(net.mults) - net.outer
@@ -206,37 +158,39 @@ def _check_names(config: elements.Config) -> None:
             )
 
 
-def _check_values(config: elements.Config) -> None:
-    flat = config.flat
-    for key, choices in CHOICES.items():
-        if flat[key] not in choices:
-            raise UserError(f'--{key} takes {", ".join(choices)}; found {flat[key]!r}.')
+def _check_fixed(config: elements.Config) -> None:
     for key, value in FIXED.items():
         if key == 'replica' and config.script == 'parallel_env':
             continue  # the number of the environment
-        if flat[key] != value:
+        if config.flat[key] != value:
             topic = f'{TOPICS[key]} in' if key in TOPICS else 'comes in'
             raise UserError(
-                f'--{key} {flat[key]}: {topic} a later version; this one has {value!r} only.'
+                f'--{key} {config.flat[key]}: {topic} a later version; this one has {value!r} '
+                'only.'
             )
-    for key in FINITE:
-        if not math.isfinite(flat[key]):
-            raise UserError(f'--{key} must be finite, such as 1e10; found {flat[key]}.')
-    for key, least in LEAST.items():
-        if flat[key] < least:
-            raise UserError(f'--{key} must be at least {least}; found {flat[key]}.')
-    for key, value in flat.items():
-        if key.startswith('env.') and key.endswith('.repeat') and value < 1:
-            raise UserError(f'--{key} must be at least 1; found {value}.')
-        pair = isinstance(value, tuple) and key.endswith('.size')
-        if pair and (len(value) != 2 or min(value) < 1):
+
+
+def _check_relations(config: elements.Config) -> None:
+    """Raise UserError for values that do not fit each other."""
+    for key, value in config.flat.items():
+        if key.startswith('env.') and key.endswith('.size') and len(value) != 2:
             raise UserError(f'--{key} takes height and width; found {list(value)}.')
-    for key in ('logger.filter', 'run.from_checkpoint_regex'):
-        try:
-            re.compile(flat[key])
-        except re.error as e:
-            raise UserError(f'--{key} is not a valid regular expression: {e}.') from e
-    rssm = config.agent.dyn.rssm
+    agent, rssm = config.agent, config.agent.dyn.rssm
+    if agent.policy.minstd > agent.policy.maxstd:
+        raise UserError(
+            f'--agent.policy.minstd {agent.policy.minstd:g} is above --agent.policy.maxstd '
+            f'{agent.policy.maxstd:g}.'
+        )
+    if agent.retnorm.perclo >= agent.retnorm.perchi:
+        raise UserError(
+            f'--agent.retnorm.perclo {agent.retnorm.perclo:g} must be less than '
+            f'--agent.retnorm.perchi {agent.retnorm.perchi:g}.'
+        )
+    if agent.opt.schedule != 'const' and agent.opt.anneal <= agent.opt.warmup:
+        raise UserError(
+            f'--agent.opt.schedule {agent.opt.schedule} needs an --agent.opt.anneal '
+            f'({agent.opt.anneal}) above --agent.opt.warmup ({agent.opt.warmup}).'
+        )
     if rssm.deter % rssm.blocks:
         raise UserError(
             f'The deter size {rssm.deter} must be a multiple of --agent.dyn.rssm.blocks '
@@ -274,17 +228,13 @@ def _check_lengths(config: elements.Config) -> None:
 def _check_replay(config: elements.Config) -> None:
     start.check_capacity(int(config.replay.size), config)
     fracs = dict(config.replay.fracs)
-    if min(fracs.values()) < 0 or abs(sum(fracs.values()) - 1) > 1e-6:
+    if abs(sum(fracs.values()) - 1) > 1e-6:
         shares = ', '.join(f'{k} {v:g}' for k, v in fracs.items())
         raise UserError(f'--replay.fracs must be shares that sum to 1; found {shares}.')
     if fracs['uniform'] < 1 and config.jax.compute_dtype == 'float16':
         raise UserError(
             f'--replay.fracs.uniform {fracs["uniform"]:g} needs --jax.compute_dtype bfloat16 '
             'or float32: in float16 losses overflow now and then, and are no priorities.'
-        )
-    if config.replay.prio.maxfrac > 1:
-        raise UserError(
-            f'--replay.prio.maxfrac must be from 0 to 1; found {config.replay.prio.maxfrac:g}.'
         )
 
 

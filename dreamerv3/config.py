@@ -57,7 +57,7 @@ def finish(config: elements.Config) -> elements.Config:
     checks.check_url(config.logdir)
     logdir = config.logdir.replace('{timestamp}', elements.timestamp())
     config = config.update(logdir=os.path.expanduser(logdir))
-    checks.check(config)
+    checks.check(config, blocks()['defaults'])
     return config
 
 
@@ -73,7 +73,7 @@ def load(
     values = dict(blocks()['defaults'])
     for name in names:
         if name not in block_names():
-            hint = checks.nearest(name, block_names())
+            hint = checks.hint(name) or checks.nearest(name, block_names())
             raise UserError(f'Unknown block {name!r} in --configs.{hint} All: --configs')
         values = _apply(values, blocks()[name])
     for path in files:
@@ -108,6 +108,8 @@ def read_file(path: str | os.PathLike) -> dict[str, Any]:
         where = f', line {mark.line + 1}' if mark else ''
         what = getattr(e, 'problem', None) or 'it is no UTF-8 text'
         raise UserError(f'--config {path}{where} is not valid YAML: {what}.') from e
+    except RecursionError:
+        raise UserError(f'--config {path} nests too deeply to be a configuration.') from None
     if not isinstance(content, Mapping):
         raise UserError(
             f'--config {path} must hold keys and values, such as `batch_size: 8`; found '
@@ -151,7 +153,7 @@ def parse_flags(argv: Sequence[str]) -> tuple[list[str], list[str], dict[str, li
                 current = flags[name] = []
             current.extend([value] if equals else [])
         elif current is None:
-            raise UserError(f'Expected a flag such as --task, found {arg!r}. See --help.')
+            raise UserError(checks.stray(arg, block_names()))
         else:
             current.append(arg)
     if not files and '--config' in argv:

@@ -1,7 +1,7 @@
 """The command line: flags -> config -> factories -> run script.
 
-Runs as `python dreamerv3/main.py` from a clone, as `python -m dreamerv3.main`, and as the
-installed command `dreamerv3`.
+Runs as `python dreamerv3/main.py` from a clone, as `python -m dreamerv3`, and as the installed
+command `dreamerv3`.
 """
 
 import pathlib
@@ -13,6 +13,14 @@ if not __package__:
     here = pathlib.Path(__file__).resolve().parent
     sys.path[:] = [x for x in sys.path if pathlib.Path(x).resolve() not in (here, here.parent)]
     sys.path.insert(0, str(here.parent))
+
+from dreamerv3 import origin
+
+try:
+    origin.check()
+except ImportError as e:
+    print(f'Error: {e}', file=sys.stderr)
+    raise SystemExit(2) from None
 
 import functools
 import importlib
@@ -70,7 +78,8 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
     The config is saved once the script has accepted it. make_env(index) replaces the
     environments of the task.
     """
-    print('\n'.join(filter(None, [usage.facts(config), resume.text(config)])), flush=True)
+    texts = usage.facts(config), usage.ignored(config), resume.text(config)
+    print('\n'.join(filter(None, texts)), flush=True)
     try:
         run(config, make_env)
     except Exception as e:
@@ -131,7 +140,9 @@ def run_parallel(
 
 
 def entry() -> None:
-    """`main` for a process of its own."""
+    """`main` for a process of its own, which finds modules of the current folder last."""
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
     with signals.prompt_errors():
         main()
 

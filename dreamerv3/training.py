@@ -1,6 +1,7 @@
 """Training from Python, on an environment of one's own: `dreamerv3.train(make_env, logdir)`."""
 
 import functools
+import inspect
 import os
 import pathlib
 from collections.abc import Iterable
@@ -11,28 +12,33 @@ import elements
 import embodied
 from dreamerv3 import config as configuration
 from dreamerv3 import environments, main
-from embodied import UserError
+from embodied import UserError, envs
 
 
 def train(
-    make_env: Any, logdir: str | os.PathLike, configs: Iterable[str] = (), **flags: Any
+    make_env: Any, logdir: str | os.PathLike, configs: str | Iterable[str] = (), **flags: Any
 ) -> pathlib.Path:
     """Train until run.steps, as the command line does, and return the folder of the run.
 
     make_env: a function (or class) without arguments that makes a Gymnasium environment or an
     `embodied.Env`; it is called once more than there are environments. Or an environment
-    itself, which then is the only one and stays in this process and open. configs: blocks.
+    itself, which then is the only one and stays in this process and open. Or a name: an id of
+    Gymnasium or a task, such as `CartPole-v1` or `crafter_reward`. configs: blocks.
     flags: keys of configs.yaml, nested, such as `run={'steps': 1e5}, seed=1`.
 
     An existing run in the folder goes on. Raises UserError for what does not fit.
     """
     flags = configuration.flatten(flags)
-    single = not callable(make_env)
+    single = not callable(make_env) and not isinstance(make_env, str)
     if single:
         flags = {'run.envs': 1, 'run.debug': True, **flags}
-    task = _task(make_env, single)
-    config = configuration.load(configs, {'task': task, **flags, 'logdir': os.fspath(logdir)})
+    task = _named(make_env) if isinstance(make_env, str) else _task(make_env, single)
+    names = configs.replace(',', ' ').split() if isinstance(configs, str) else configs
+    config = configuration.load(names, {'task': task, **flags, 'logdir': os.fspath(logdir)})
     config = configuration.finish(config)
+    if isinstance(make_env, str):
+        main.start(config)
+        return pathlib.Path(config.logdir)
     if single and (config.run.envs > 1 or not config.run.debug):
         raise UserError(
             'One environment cannot be shared: give a function that makes environments, or '
@@ -59,7 +65,7 @@ def _make(
     attempt: int = 0,
 ) -> embodied.Env:
     seed = environments.env_seed(config, index, step, attempt)
-    return _Open(wrap(make_env, seed)) if single else wrap(make_env(), seed)
+    return _Open(wrap(make_env, seed)) if single else wrap(_call(make_env), seed)
 
 
 class _Open(embodied.wrappers.Wrapper):
@@ -70,22 +76,49 @@ class _Open(embodied.wrappers.Wrapper):
 
 
 def _adapt(env: Any, seed: int) -> embodied.Env:
+    _check(env)
     if isinstance(env, embodied.Env):
         return env
-    if not hasattr(env, 'observation_space') or not hasattr(env, 'action_space'):
-        raise UserError(
-            f'Expected a Gymnasium environment or an embodied.Env, found {type(env).__name__}.'
-        )
     from embodied.envs.gym import FromGym
 
     return FromGym(env, seed)
 
 
+def _check(env: Any) -> None:
+    """Raise UserError for what is no environment."""
+    known = hasattr(env, 'observation_space') and hasattr(env, 'action_space')
+    if not known and not isinstance(env, embodied.Env):
+        raise UserError(
+            f'Expected a Gymnasium environment or an embodied.Env, found {type(env).__name__}.'
+        )
+
+
+def _call(make_env: Any) -> Any:
+    """What the function or class makes. Raises UserError if it needs arguments."""
+    name = getattr(make_env, '__name__', type(make_env).__name__)
+    try:
+        inspect.signature(make_env).bind()
+    except TypeError as e:
+        raise UserError(
+            f'{name} is called without arguments, but: {e}. Give a function that fills them '
+            f'in, such as lambda: {name}(...).'
+        ) from e
+    except ValueError:  # of a class that does not say its arguments
+        pass
+    return make_env()
+
+
+def _named(name: str) -> str:
+    """The task that a name means: one of a suite, or an id of Gymnasium."""
+    return name if name.partition('_')[0] in envs.SUITES else f'gym_{name}'
+
+
 def _task(make_env: Any, single: bool) -> str:
     """A name for the config; one of the suite gym, which takes any name and has no options."""
-    env = make_env if single else make_env()
+    env = make_env if single else _call(make_env)
     spec = getattr(env, 'spec', None)
     name = spec.id if spec else type(getattr(env, 'unwrapped', env)).__name__
     if not single:
+        _check(env)
         env.close()
     return f'gym_{name}'

@@ -3,13 +3,14 @@
 import functools
 import os
 import pathlib
-import re
+import platform
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import metadata
 
 import elements
 
-from dreamerv3 import checks, outputs
+from dreamerv3 import __version__, bounds, checks, outputs
 from dreamerv3 import config as configs
 from embodied import UserError, envs
 
@@ -58,7 +59,14 @@ PARALLEL = {
 
 
 def answer(argv: Sequence[str]) -> str | None:
-    """The text for --help, --help all or --configs without names; None if a run is meant."""
+    """The text for --help, --help all, --version, --configs without names, or no arguments.
+
+    None if a run is meant.
+    """
+    if not argv:
+        return help_text()
+    if '--version' in argv:
+        return version_text()
     asked = [i for i, arg in enumerate(argv) if arg in ('--help', '-h')]
     if asked:
         topic = [x for x in argv[asked[0] + 1 :][:1] if not x.startswith('--')]
@@ -76,7 +84,7 @@ def help_text() -> str:
     scripts = '\n'.join(f'  {x:<22}{SCRIPTS[x]}' for x in checks.SCRIPTS)
     return (
         'Usage: dreamerv3 [--configs BLOCK ...] [--FLAG VALUE ...]\n'
-        '   or: python dreamerv3/main.py ...\n'
+        '   or: python dreamerv3/main.py ..., python -m dreamerv3 ...\n'
         '   or: dreamerv3 view LOGDIR, dreamerv3 plot LOGDIR ... --out FILE (and --help)\n\n'
         f'{_list("Blocks", configs.block_names())}\n'
         f'{_list("Suites", list(envs.SUITES))}\n\n'
@@ -85,27 +93,41 @@ def help_text() -> str:
     )
 
 
+def version_text() -> str:
+    """What a report of a fault needs: versions, and which copy of the project it is."""
+    folder = pathlib.Path(__file__).parent
+    jax = metadata.version('jax')
+    return f'dreamerv3 {__version__} in {folder}, jax {jax}, Python {platform.python_version()}'
+
+
 def help_all() -> str:
     """Every key with its default and its meaning, a line each."""
     lines = []
     for key, default in configs.blocks()['defaults'].items():
         name = f'--{key} {configs.show(default)}'
-        choices = checks.SCRIPTS if key == 'script' else checks.CHOICES.get(key, ())
-        text = f'{meaning(key)}: {", ".join(choices)}' if len(choices) > 1 else meaning(key)
-        later = ' (later version)' if key in checks.FIXED else ''
-        lines.append(f'{name:<42}  {text}{later}')
+        lines.append(f'{name:<42}  {meaning(key)}{values(key)}{later(key)}')
     return '\n'.join(['Every flag with its default:', *lines])
 
 
 def meaning(key: str) -> str:
     """What a key means. KeyError if meanings.yaml leaves it out."""
-    table = meanings()
-    if key in table:
-        return table[key]
-    for name, text in table.items():
-        if configs.REGEX.search(name) and re.fullmatch(name, key):
-            return text
+    if text := bounds.lookup(meanings(), key):
+        return text
     raise KeyError(f'{key} is not in {MEANINGS.name}')
+
+
+def values(key: str, mark: Callable[[str], str] = str) -> str:
+    """The values that a key takes, to follow its meaning; '' if its default says it all."""
+    found = checks.SCRIPTS if key == 'script' else bounds.choices(key)
+    if len(found) > 1:
+        return ': ' + ', '.join(map(mark, found))
+    interval = bounds.rule(key)
+    return f'; in {mark(interval.text)}' if isinstance(interval, bounds.Interval) else ''
+
+
+def later(key: str) -> str:
+    """Whether other values than the default come in a later version."""
+    return ' (later version)' if key in checks.FIXED else ''
 
 
 @functools.cache
@@ -140,6 +162,16 @@ def facts(config: elements.Config) -> str:
         rows = {k: v for k, v in rows.items() if k in PARALLEL[config.script]}
         rows['addresses'] = addresses(config)
     return '\n'.join(['DreamerV3', *(f'  {key:<10}{value}' for key, value in rows.items())])
+
+
+def ignored(config: elements.Config) -> str:
+    """A line for each key that was changed and has no effect, '' if there is none."""
+    defaults = configs.blocks()['defaults']
+    return '\n'.join(
+        f'Warning: --{key} {config.flat[key]} has no effect: {why}.'
+        for key, why in checks.UNREAD.items()
+        if config.flat[key] != defaults[key]
+    )
 
 
 def addresses(config: elements.Config) -> str:

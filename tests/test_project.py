@@ -48,6 +48,19 @@ def test_extras_are_named_after_suites_and_outputs():
     assert set(re.findall(r'\w+', everything.partition('[')[2])) == extras | outputs
 
 
+def test_advice_names_the_packages_of_the_extras_and_not_the_project():
+    """Other projects of the same names are on the package index."""
+    extras = {k: list(v) for k, v in PROJECT['optional-dependencies'].items()}
+    for suite, packages in envs.PACKAGES.items():
+        assert list(packages) == extras[suite], suite
+    for output in ('tensorboard', 'wandb', 'mlflow'):
+        text = read(f'embodied/logging/{output}.py')
+        assert all(f"'{x}'" in text for x in extras[output]), output
+    for path in [*ROOT.glob('dreamerv3/*.py'), *ROOT.glob('embodied/**/*.py')]:
+        text = path.read_text(encoding='utf-8')
+        assert not re.search(r"(dreamerv3|embodied)\[\w+\]'", text), path
+
+
 def test_readme_has_the_marked_test_command():
     blocks = re.findall(r'<!-- test command -->\n```bash\n(.*?)\n```', read('README.md'), re.S)
     assert blocks == ["pip install -e '.[test]' && python -m pytest"]

@@ -6,6 +6,7 @@ its tasks and refusing an unknown one need none of these packages.
 
 import difflib
 import importlib
+import re
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -47,6 +48,20 @@ SYSTEM = {
     **dict.fromkeys(('dmc', 'loconav', 'memmaze'), 'libegl1 libosmesa6'),
     'procgen': 'libqt5gui5',
 }
+_DMC = ('dm-control>=1.0.31,<1.1', 'mujoco>=3.3,<4')
+# What pip installs for suites: the extras of pyproject.toml.
+PACKAGES = {
+    **dict.fromkeys(('atari', 'atari100k'), ('ale-py>=0.11,<0.13',)),
+    'bsuite': ('bsuite>=0.3.6,<0.4',),
+    'crafter': ('crafter>=1.8.3,<2',),
+    'dm': ('dm-env>=1.6',),
+    'dmc': _DMC,
+    'gym': ('gymnasium>=1.0,<2',),
+    'langroom': ('langroom>=0.1.2,<0.2',),
+    'loconav': (*_DMC, 'labmaze>=1.0.6'),
+    'memmaze': ('memory-maze>=1.0.3,<2', *_DMC),
+    'procgen': ('envpool>=1.2.5,<2',),
+}
 BY_HAND = ('dmlab', 'minecraft')  # no package index has what they need
 
 
@@ -54,9 +69,11 @@ def find(task: str) -> tuple[str, str]:
     """Split SUITE_TASK at the first underscore; UserError where one of them is unknown."""
     suite, _, name = task.partition('_')
     if suite not in SUITES:
+        gym = ':' in task or re.search(r'-v\d+$', task)
+        hint = f' For Gymnasium: --task gym_{task}' if gym else _nearest(suite, SUITES)
         raise UserError(
             f'Unknown suite {suite!r} in --task {task}; expected SUITE_TASK with one of '
-            f'{", ".join(SUITES)}.{_nearest(suite, SUITES)}'
+            f'{", ".join(SUITES)}.{hint}'
         )
     tasks = SUITES[suite].tasks
     if not name or (tasks and name not in tasks):
@@ -107,10 +124,11 @@ def _how(suite: str) -> str:
             'It is installed by hand (docs/envs.md), also for another Python, which '
             '--run.env_python names.'
         )
-    system = f' and, on Debian, apt-get install {SYSTEM[suite]}' if suite in SYSTEM else ''
+    packages = ' '.join(f"'{x}'" for x in PACKAGES[suite])
+    system = f'; on Debian also apt-get install {SYSTEM[suite]}' if suite in SYSTEM else ''
     return (
-        f"Run in a clone: pip install -e '.[{suite}]'{system} "
-        '(the Dockerfile shows a full set-up).'
+        f"Run: pip install {packages} (in a clone: pip install -e '.[{suite}]'){system}; "
+        'the Dockerfile shows a full set-up.'
     )
 
 

@@ -1,5 +1,6 @@
 """Settings of JAX that must be made before it is first used: platform, devices, cache."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import jax
 from embodied.core.errors import UserError
 
 PLATFORMS = ('auto', 'cpu', 'gpu', 'cuda', 'tpu')
+CUDA = ('cuda13', ('jax_cuda13_plugin', 'jax_cuda12_plugin'))
+# Extra of JAX for a platform, and the modules of which it brings one.
+BUILDS = {'gpu': CUDA, 'cuda': CUDA, 'tpu': ('tpu', ('libtpu',))}
 
 
 def setup(config) -> None:
@@ -46,11 +50,24 @@ def devices(platform: str = 'auto') -> list[jax.Device]:
     """All devices of the platform in use. Raises UserError if there are none."""
     try:
         return jax.devices()
-    except RuntimeError as error:
-        raise UserError(
-            f'JAX finds no device of platform {platform!r}; try --jax.platform cpu, or '
-            'install the JAX build for your accelerator'
-        ) from error
+    except (RuntimeError, AssertionError) as error:  # it asserts that it has a build for CUDA
+        raise UserError(_missing(jax.config.jax_platforms or platform, error)) from error
+
+
+def _missing(platform: str, error: Exception) -> str:
+    """Why there are no devices of a platform, and what to do."""
+    build, modules = BUILDS.get(platform, ('', ()))
+    if build and not any(map(importlib.util.find_spec, modules)):
+        older = ' (jax[cuda12] for drivers before 580)' if 'cuda' in build else ''
+        return (
+            f'--jax.platform {platform} needs the build of JAX for it: pip install -U '
+            f"'jax[{build}]'{older}, or take --jax.platform cpu."
+        )
+    reason = f' ({str(error).splitlines()[0]})' if str(error) else ''
+    return (
+        f'JAX finds no device of platform {platform!r}{reason}: look at its driver, or take '
+        '--jax.platform cpu.'
+    )
 
 
 def compute_dtype(name: str) -> str:

@@ -1,7 +1,8 @@
 """Meshes of devices, and how arrays lie on them.
 
 A mesh has the axes data, fsdp (fully sharded data) and tensor. Batches are split over the
-first two; parameters are replicated.
+first two; parameters are replicated. Nothing splits parameters yet, so that fsdp and tensor
+have the size 1.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ BATCH_AXES = ('data', 'fsdp')
 def make_mesh(devices: Sequence[jax.Device], sizes: str, flag: str) -> Mesh:
     """Mesh of the devices with axis sizes such as '-1,1,1'; -1 takes what is left.
 
-    Raises UserError if the sizes do not multiply to the number of devices.
+    Raises UserError if the sizes do not multiply to the number of devices, or if an axis that
+    has no meaning yet is larger than 1.
     """
     try:
         shape = [int(size) for size in str(sizes).split(',')]
@@ -31,6 +33,12 @@ def make_mesh(devices: Sequence[jax.Device], sizes: str, flag: str) -> Mesh:
             f'Mesh {sizes!r} does not fit {len(devices)} devices; expected three sizes '
             f'({", ".join(AXES)}) of this product, one of them may be -1 (--{flag})'
         ) from error
+    for axis, size in zip(AXES[1:], grid.shape[1:], strict=True):
+        if size > 1:
+            raise UserError(
+                f'Mesh {sizes!r} has {size} parts along {axis}, but parameters are not split '
+                f'yet, only batches along data; take --{flag} -1,1,1'
+            )
     return Mesh(grid, AXES)
 
 

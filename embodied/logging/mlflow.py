@@ -38,8 +38,8 @@ class MLFlow:
             import mlflow
         except ImportError as error:
             raise UserError(
-                f'The output mlflow needs its package ({error}): pip install '
-                "'dreamerv3[mlflow]'."
+                f'The output mlflow needs its packages ({error}): pip install '
+                "'mlflow-skinny>=3' 'sqlalchemy>=2' 'alembic>=1.13'."
             ) from error
         logging.getLogger('mlflow').setLevel(logging.WARNING)  # not each table that it makes
         self._mlflow = mlflow

@@ -35,7 +35,7 @@ class TensorBoard:
         except ImportError as error:
             raise UserError(
                 f'The output tensorboard needs its package ({error}): pip install '
-                "'dreamerv3[tensorboard]'."
+                "'tensorboard>=2.18'."
             ) from error
         self._events, self._summaries = event_pb2, summary_pb2
         self._tensors, self._types = tensor_pb2, types_pb2

@@ -35,7 +35,7 @@ class WandB:
             import wandb
         except ImportError as error:
             raise UserError(
-                f"The output wandb needs its package ({error}): pip install 'dreamerv3[wandb]'."
+                f"The output wandb needs its package ({error}): pip install 'wandb>=0.31'."
             ) from error
         self._wandb = wandb
         self._folder = pathlib.Path(logdir)

@@ -528,6 +528,9 @@ def test_devices_and_meshes_that_do_not_fit_are_refused():
         ({'jax.train_devices': [99]}, 'Device indices'),
         ({'jax.train_mesh': '3,1,1'}, 'Mesh'),
         ({'jax.train_devices': [0, 1], 'batch_size': 3}, 'does not divide'),
+        ({'jax.train_devices': [0, 1], 'jax.train_mesh': '1,2,1'}, '2 parts along fsdp.*train'),
+        ({'jax.train_devices': [0, 1], 'jax.train_mesh': '1,1,-1'}, 'parts along tensor'),
+        ({'jax.policy_devices': [0, 1], 'jax.policy_mesh': '1,-1,1'}, 'fsdp.*jax.policy_mesh'),
     ):
         with pytest.raises(embodied.UserError, match=message):
             make_agent(**flags)

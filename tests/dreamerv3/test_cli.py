@@ -10,6 +10,7 @@ from importlib import metadata
 import pytest
 import tomllib
 
+import dreamerv3
 import embodied
 from dreamerv3 import checks, usage
 from dreamerv3 import config as configs
@@ -109,10 +110,53 @@ def test_a_clone_runs_without_install_with_env_processes(tmp_path):
     assert '2 envs, one process each' in done.stdout
 
 
-def test_as_a_module(tmp_path):
-    done = run('-m dreamerv3.main --configs', cwd=ROOT)
-    assert done.returncode == 0
+@pytest.mark.parametrize('module', ['dreamerv3', 'dreamerv3.main'])
+def test_as_a_module(module):
+    done = run(f'-m {module} --configs', cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     assert [x.split()[0] for x in done.stdout.splitlines()[1:]] == configs.block_names()
+
+
+def test_version(capsys):
+    cli.main(['--version'])
+    out = capsys.readouterr().out
+    assert out.startswith(f'dreamerv3 {dreamerv3.__version__} in {ROOT / "dreamerv3"}, jax ')
+    assert len(out.splitlines()) == 1
+
+
+def test_no_arguments_print_the_help(capsys):
+    cli.main([])
+    nothing = capsys.readouterr().out
+    cli.main(['--help'])
+    assert capsys.readouterr().out == nothing
+
+
+MODULE = """
+import gymnasium as gym
+import numpy as np
+
+class Env(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+gym.register('Env-v0', Env)
+"""
+
+
+@pytest.mark.parametrize('debug', [True, False])
+def test_a_module_of_the_current_folder(debug, tmp_path):
+    """Also in the processes of environments, which start in it."""
+    (tmp_path / 'mymod.py').write_text(MODULE)
+    line = f'-P {ROOT}/dreamerv3/main.py {RANDOM} --task gym_mymod:Env-v0 --run.steps 9'
+    line = f'{line} --run.envs 1 --run.debug {debug} --logdir {tmp_path}/run'
+    done = run(line, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_script_folder_leaves_the_path():
@@ -139,6 +183,9 @@ def test_script_folder_leaves_the_path():
         ('--jax.platform gup', ('--jax.platform', 'gup', 'gpu')),
         ('--configs crafer', ('crafer', 'crafter')),
         ('--task crafter_rewrd', ('crafter_rewrd', 'crafter_reward')),
+        ('--task CartPole-v1', ('CartPole-v1', '--task gym_CartPole-v1')),
+        ('--task my_mod:Env', ('my_mod:Env', '--task gym_my_mod:Env')),
+        ('--configs train', ("'train'", '--script train')),
         ('--script trian', ('trian', 'train')),
         ('--batch_size many', ('--batch_size', 'many', 'whole number')),
         ('--report_length 65', ('--report_length', '65', '64')),
@@ -149,6 +196,21 @@ def test_refused_before_anything_is_written(line, words, capsys, tmp_path):
     err = fails(f'{line} --logdir {tmp_path}/run', capsys)
     assert all(word in err for word in words), err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ('word', 'flag'),
+    [
+        ('train', 'For the script: --script train.'),
+        ('trian', 'Nearest: --script train.'),
+        ('crafter', 'For the block: --configs crafter.'),
+        ('size1', 'Nearest: --configs size1m'),
+        ('crafter_reward', 'For the task: --task crafter_reward.'),
+    ],
+)
+def test_a_word_without_a_flag_gets_one(word, flag, capsys):
+    err = fails(f'{word} --seed 1', capsys)
+    assert f'found {word!r}. {flag}' in err
 
 
 @pytest.mark.parametrize(

@@ -297,10 +297,12 @@ BAD_FILES = {
     'run: {steps: 3\nseed: 1': ('line 2', 'not valid YAML'),
     'seed: 1\nseed: 2': ('line 2', 'not valid YAML', 'seed'),
     b'seed: \xff\xfe': ('not valid YAML',),
+    'seed: ' + 20_000 * '[' + 20_000 * ']': ('nests too deeply',),
+    'run: ' + 600 * '{a: ' + '1' + 600 * '}': ('nests too deeply',),
 }
 
 
-@pytest.mark.parametrize('content', BAD_FILES)
+@pytest.mark.parametrize('content', BAD_FILES, ids=lambda x: str(x)[:20])
 def test_errors_in_a_file_name_it(content, tmp_path):
     path = tmp_path / 'my.yaml'
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -308,3 +308,46 @@ def test_what_is_no_environment_is_refused(tmp_path):
         dreamerv3.wrap(__import__('types').SimpleNamespace())
     with pytest.raises(UserError, match=r'--run\.setps'):
         dreamerv3.train(object(), tmp_path, run={'setps': 3})
+
+
+@pytest.mark.parametrize('name', ['Echo-v0', 'gym_Echo-v0'])
+def test_an_id_of_gymnasium_and_one_block_as_text(name, echo, tmp_path):
+    flags = {'run': {'steps': 60}, 'logger': {'outputs': ['jsonl']}, 'random_agent': True}
+    folder = dreamerv3.train(name, tmp_path, configs='debug', **flags)
+    config = elements.Config.load(folder / 'config.yaml')
+    assert (config.task, config.batch_size) == ('gym_Echo-v0', 8)
+    assert (folder / 'metrics.jsonl').read_text()
+
+
+def test_blocks_as_text_with_commas_or_spaces(tmp_path):
+    with pytest.raises(UserError, match="Unknown block 'size1'"):
+        dreamerv3.train('dummy_disc', tmp_path, 'debug, size1')
+
+
+class Sized:
+    """Needs an argument, as many environments do."""
+
+    def __init__(self, size, depth=1):
+        raise AssertionError('is not called without its arguments')
+
+
+@pytest.mark.parametrize(
+    ('make_env', 'words'),
+    [
+        (dict, ('found dict',)),
+        (lambda: None, ('found NoneType',)),
+        (Sized, ("missing a required argument: 'size'", 'lambda: Sized(...)')),
+    ],
+)
+def test_a_class_that_is_no_environment_or_needs_arguments(make_env, words, tmp_path):
+    with pytest.raises(UserError) as caught:
+        random_run(make_env, tmp_path)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_an_error_inside_of_a_maker_keeps_its_traceback(tmp_path):
+    def make():
+        return dict() + 1
+
+    with pytest.raises(TypeError, match='unsupported operand'):
+        random_run(make, tmp_path)
