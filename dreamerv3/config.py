@@ -116,7 +116,7 @@ def save(config: elements.Config) -> pathlib.Path:
         config.save(draft)
     except OSError as e:
         raise UserError(f'Cannot write to --logdir {config.logdir}: {e.strerror}.') from e
-    if path.exists() and path.read_bytes() != draft.read_bytes():
+    if path.is_file() and path.read_bytes() != draft.read_bytes():
         path.rename(path.with_name(f'config-{elements.timestamp(millis=True)}.yaml'))
     draft.replace(path)
     return path
