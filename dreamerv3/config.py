@@ -14,7 +14,7 @@ from typing import Any
 
 import elements
 
-from dreamerv3 import checks
+from dreamerv3 import checks, evaluation
 from embodied import UserError
 
 CONFIGS = pathlib.Path(__file__).parent / 'configs.yaml'
@@ -33,23 +33,10 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> ele
     names, files, flags = parse_flags(argv)
     if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':
         flags['replica'] = [index]
-    if not names and not files and (found := _evaluated(flags)):
+    if not names and not files and (found := evaluation.config_of(flags)):
         print(f'Config from {found}: eval_only without --configs or --config plays as trained')
         files, flags = [found], {'logdir': blocks()['defaults']['logdir'], **flags}
     return finish(load(names, flags, files))
-
-
-def _evaluated(flags: Mapping[str, Any]) -> str | None:
-    """The config.yaml of the run whose agent is to be evaluated, if that run lies there."""
-    source = flags.get('run.from_checkpoint', [])
-    if flags.get('script') != ['eval_only'] or len(source) != 1:
-        return None
-    folder = pathlib.Path(source[0]).expanduser().absolute()
-    runs = [x for x in folder.parents if x / 'ckpt' in (folder, *folder.parents)]
-    for run in (folder, *runs):
-        if (run / 'config.yaml').is_file():
-            return str(run / 'config.yaml')
-    return None
 
 
 def finish(config: elements.Config) -> elements.Config:
@@ -70,7 +57,8 @@ def load(
 
     A value may be a string (or a list of strings), as flags are, or already have its type.
     """
-    values = dict(blocks()['defaults'])
+    values, flags = dict(blocks()['defaults']), flatten(overrides or {})
+    given = [flags]
     for name in names:
         if name not in block_names():
             hint = checks.hint(name) or checks.nearest(name, block_names())
@@ -82,7 +70,10 @@ def load(
             values = _apply(values, block)
         except UserError as e:
             raise UserError(f'In --config {path}: {e}') from e
-    return elements.Config(_apply(values, flatten(overrides or {})))
+        given += [block] if block.get('script') == 'eval_only' else []
+    values = _apply(values, flags)
+    steps = blocks()['defaults'][evaluation.STEPS]
+    return elements.Config(values | evaluation.limits(values, given, steps))
 
 
 def with_block(config: elements.Config, name: str) -> elements.Config:
@@ -127,7 +118,7 @@ def save(config: elements.Config) -> pathlib.Path:
         config.save(draft)
     except OSError as e:
         raise UserError(f'Cannot write to --logdir {config.logdir}: {e.strerror}.') from e
-    if path.exists() and path.read_bytes() != draft.read_bytes():
+    if path.is_file() and path.read_bytes() != draft.read_bytes():
         path.rename(path.with_name(f'config-{elements.timestamp(millis=True)}.yaml'))
     draft.replace(path)
     return path

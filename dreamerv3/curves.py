@@ -3,12 +3,15 @@
 import csv
 import dataclasses
 import json
+import math
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
+from dreamerv3 import config as configs
 from embodied import UserError
 
 PUBLISHED = pathlib.Path(__file__).parent / 'published_scores.csv'
@@ -29,6 +32,7 @@ class Run:
     method: str
     domain: str  # of the published scores
     curves: Mapping[str, Curve]
+    config: Mapping[str, Any]  # by dotted key; empty where there is none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,16 +71,19 @@ def find(folders: Iterable[str | pathlib.Path]) -> list[pathlib.Path]:
 
 
 def read(folder: pathlib.Path, losses: bool = False) -> Run:
-    """Read a run: its score and, on request, its losses."""
-    from ruamel.yaml import YAML
+    """Read a run: its score and, on request, its losses.
 
-    path = folder / 'config.yaml'
-    config = YAML(typ='safe').load(path.read_text(encoding='utf-8')) if path.exists() else {}
-    task = config.get('task', folder.name)
+    Damaged lines, and a damaged config, are skipped with a warning. Only plain files are read:
+    a pipe of the same name would be waited for.
+    """
+    config = _config(folder / 'config.yaml')
+    task = _name(config.get('task', folder.name))
+    method = _name(config.get('method', 'name'))
+    method += ', random agent' if config.get('random_agent') else ''
     curves = {SCORE: _curves(folder / 'scores.jsonl', re.compile(SCORE)).get(SCORE, _empty())}
-    if losses and (folder / 'metrics.jsonl').exists():
+    if losses:
         curves |= _curves(folder / 'metrics.jsonl', LOSSES)
-    return Run(folder, task, config.get('method', 'name'), _domain(task, config), curves)
+    return Run(folder, task, method, _domain(task, config), curves, config)
 
 
 def band(curves: Iterable[Curve], bins: int) -> Band:
@@ -123,12 +130,28 @@ def _empty() -> Curve:
     return np.zeros(0), np.zeros(0)
 
 
+def _config(path: pathlib.Path) -> dict[str, Any]:
+    """The config of a run by dotted key, empty if there is none that can be read."""
+    if not path.is_file():
+        return {}
+    try:
+        return configs.read_file(path)
+    except UserError as error:
+        reason = str(error).replace('--config ', '')
+        print(f'Warning: {reason} The run is named by its folder.', flush=True)
+        return {}
+
+
+def _name(value: Any) -> str:
+    """A value of YAML, or the name of a folder, as text that can be written."""
+    return str(value).encode('utf-8', 'replace').decode()
+
+
 def _domain(task: str, config: Mapping) -> str:
     """The domain of the published scores that a task belongs to."""
     suite = task.partition('_')[0]
     if suite == 'dmc':
-        dmc = config.get('env', {}).get('dmc', {})
-        seen = [key for key in ('proprio', 'image') if dmc.get(key)]
+        seen = [key for key in ('proprio', 'image') if config.get(f'env.dmc.{key}')]
         return {'proprio': 'dmc_proprio', 'image': 'dmc_vision'}.get('+'.join(seen), '')
     return DOMAINS.get(suite, suite)
 
@@ -136,16 +159,49 @@ def _domain(task: str, config: Mapping) -> str:
 def _curves(path: pathlib.Path, pattern: re.Pattern) -> dict[str, Curve]:
     """The finite values of the metrics that match, from a file of JSON lines."""
     points: dict[str, list[tuple[float, float]]] = {}
-    with open(path, encoding='utf-8') as file:
-        for line in file:
-            if not line.endswith('\n'):  # a run is writing it
-                break
-            row = json.loads(line)
-            for name, value in row.items():
-                if value is not None and pattern.match(name):
-                    points.setdefault(name, []).append((row['step'], value))
+    for step, row in _rows(path):
+        for name, value in row.items():
+            if pattern.match(name) and (number := _number(value)) is not None:
+                points.setdefault(name, []).append((step, number))
     arrays = {k: np.array(sorted(v), float).reshape(-1, 2).T for k, v in points.items()}
     return {k: (x[0], x[1]) for k, x in sorted(arrays.items())}
+
+
+def _rows(path: pathlib.Path) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Step and content of each line of a plain file; warns of lines that are skipped."""
+    if not path.is_file():
+        return
+    damaged = []
+    try:
+        with open(path, 'rb') as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b'\n'):  # a run is writing it
+                    break
+                try:
+                    row = json.loads(line)
+                    step = _number(row['step'])
+                except (ValueError, TypeError, KeyError, RecursionError):
+                    step = None
+                if step is None:
+                    damaged.append(number)
+                else:
+                    yield step, row
+    except OSError as error:
+        print(f'Warning: {path} cannot be read: {error.strerror}.', flush=True)
+    if damaged:
+        count = f'{len(damaged)} damaged line{"s" * (len(damaged) > 1)}'
+        print(f'Warning: skipped {count} of {path}, first line {damaged[0]}.', flush=True)
+
+
+def _number(value: Any) -> float | None:
+    """A finite number of a JSON file as a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # of an integer
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _binned(curve: Curve, edges: np.ndarray) -> np.ndarray:

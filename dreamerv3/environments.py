@@ -13,6 +13,8 @@ from embodied import envs, wrappers
 from embodied.core.base import Env
 from embodied.core.workers import accepts
 
+BEYOND = 2**20  # from here on eval_only counts environments, for their seeds
+
 
 def make_env(config: elements.Config, index: int, step: int = 0, attempt: int = 0) -> Env:
     """Build environment number `index` of the task, wrapped for the agent.
@@ -37,7 +39,10 @@ def env_seed(config: elements.Config, index: int, step: int = 0, attempt: int = 
 
     step: at which the run went on, 0 for a new one; attempt: how often the environment was
     restarted since. Both change the seed, or it would begin with the same episodes again.
+    eval_only has seeds of its own, or it would begin with the episodes of training, however
+    many environments that had.
     """
+    index += BEYOND if config.script == 'eval_only' else 0
     parts = [config.seed, index, *([step, attempt] if step or attempt else [])]
     return int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1)
 

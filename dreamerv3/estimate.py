@@ -14,7 +14,7 @@ import elements
 
 from dreamerv3 import config as configs
 from dreamerv3.encoder import split_spaces
-from embodied.jax import concat
+from embodied.jax import concat, distributions
 
 GB = 1e9
 SHARE = 0.8  # of the free memory that a model may fill
@@ -65,7 +65,7 @@ def estimate(
     starts = config.batch_size * min(last, config.batch_length)
     imagined = starts * (config.agent.imag_length + 1)
     world = _sum(parts[k] for k in ('enc', 'core', 'obs', 'prior', 'dec', 'rew', 'con'))
-    rollout = _sum(parts[k] for k in ('core', 'prior', 'pol'))
+    rollout = _sum(parts[k] for k in ('core', 'prior', 'pol', 'draw'))
     pol, val = parts['pol'], parts['val']
     macs = (
         TRAINED * steps * world.macs
@@ -79,6 +79,7 @@ def estimate(
     rssm = config.agent.dyn.rssm
     feat = rssm.deter + rssm.stoch * rssm.classes
     kept = steps * world.values + imagined * (2 * feat + pol.values + val.values)
+    kept += starts * parts['draw'].values  # of one step: draws have no backward pass
     size = _state_bytes(config, params) + BUFFERS * kept * _width(config)
     return Estimate(params, size, 2.0 * macs)
 
@@ -88,14 +89,15 @@ def costs(
 ) -> dict[str, Cost]:
     """What one application of each part costs; the section `agent` of a config.
 
-    `core` (the recurrent step), `obs` (posterior) and `prior` make up dyn.
+    `core` (the recurrent step), `obs` (posterior) and `prior` make up dyn; `draw` selects an
+    action.
     """
     vectors, images = split_spaces(obs_space)
     rssm = config.dyn.rssm
     deter, hidden, stoch = rssm.deter, rssm.hidden, rssm.stoch * rssm.classes
     enc, tokens = _encoder(config.enc.simple, vectors, images)
     ins = (deter, stoch, concat.width(act_space))
-    core = _sum(_layer(n, hidden) for n in ins)
+    core = _sum(_layer(n, hidden) for n in ins) + Cost(values=concat.width(act_space))
     for i in range(rssm.dynlayers):
         core += _layer(deter + 3 * hidden * rssm.blocks * (i == 0), deter, rssm.blocks)
     core += _linear(deter, 3 * deter, rssm.blocks)
@@ -115,6 +117,7 @@ def costs(
         'con': _mlp(feat, config.conhead.layers, config.conhead.units, 1),
         'pol': _mlp(feat, config.policy.layers, config.policy.units, actions),
         'val': _mlp(feat, config.value.layers, config.value.units, config.value.bins),
+        'draw': _sum(_draw(s) for s in act_space.values() if s.discrete),
     }
 
 
@@ -190,6 +193,13 @@ def _sum(items: Any) -> Cost:
     return sum(items, start=Cost())
 
 
+def _draw(space: Any) -> Cost:
+    """Of an action by inversion: probabilities, their running sums, and comparisons."""
+    count, classes = math.prod(space.shape), concat.classes(space)
+    each = classes if classes <= distributions.MANY else distributions.BLOCK
+    return Cost(macs=count * classes * each, values=3 * count * classes)
+
+
 def _linear(inp: int, out: int, blocks: int = 1) -> Cost:
     return Cost(inp * out // blocks + out, inp * out // blocks, out)
 
@@ -225,7 +235,7 @@ def _encoder(net: Any, vectors: Mapping[str, Any], images: Mapping[str, Any]):
     cost, width = Cost(), 0
     if vectors:
         inp = concat.width(vectors)
-        cost += _mlp(inp, net.layers, net.units)
+        cost += Cost(values=inp) + _mlp(inp, net.layers, net.units)
         width += net.units if net.layers else inp
     if images:
         channels, _, depths, pixels = _sides(net, images)

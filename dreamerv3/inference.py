@@ -96,6 +96,8 @@ class Actor:
 
     `obs_space` and `act_space` hold the spaces between agent and environment: float actions
     with two finite bounds are in [-1, 1]. `dreamerv3.wrap` gives an environment with them.
+    Actions lie in `act_space`: what the policy draws beyond its bounds is clipped, as in
+    training.
     """
 
     def __init__(self, agent: Any):
@@ -103,6 +105,9 @@ class Actor:
         self._agent = agent
         self._guards = {k: spaces.Guard(space) for k, space in self.obs_space.items()}
         self._keys = [k for k in self.obs_space if k not in FLAGS]
+        self._bounds = {
+            k: spaces.bounds(x) for k, x in self.act_space.items() if x.dtype.kind == 'f'
+        }
         self.reset()
 
     def reset(self) -> None:
@@ -130,6 +135,7 @@ class Actor:
         values['is_first'] = values['is_first'] | self._over
         self._over = values['is_last']
         self._carry, act, _ = self._agent.policy(self._carry, values, mode='eval')
+        act |= {k: np.clip(act[k], *bounds) for k, bounds in self._bounds.items()}
         return {k: v[0] if single else v for k, v in act.items()}
 
     def _named(self, obs: Any) -> Mapping[str, Any]:

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from dreamerv3 import curves
+from dreamerv3 import curves, plottext
+from dreamerv3.grouping import Groups, group, trained, warn
 from embodied import UserError
 
 FORMATS = ('.png', '.svg', '.pdf', '.html')
 COLUMNS = 3  # of panels
-
-Groups = dict[str, dict[str, list[curves.Run]]]  # task -> method -> runs
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
@@ -47,25 +46,22 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('logdirs', nargs='+', metavar='LOGDIR', help='runs, or folders of runs')
     parser.add_argument('--out', required=True, help=f'file: {", ".join(FORMATS)}')
     parser.add_argument('--losses', action='store_true', help='draw the losses as well')
+    parser.add_argument(
+        '--by', action='append', default=[], metavar='KEY', help='a line per value of the key'
+    )
     parser.add_argument('--bins', type=int, default=50, help='points of a curve')
     args = parser.parse_args(argv)
     out = pathlib.Path(args.out).expanduser()
-    if out.suffix not in FORMATS:
+    if out.suffix.lower() not in FORMATS:
         raise UserError(f'--out {args.out} must end in one of {", ".join(FORMATS)}.')
     if args.bins < 1:
         raise UserError(f'--bins must be at least 1; found {args.bins}.')
-    groups = group(curves.read(x, args.losses) for x in curves.find(args.logdirs))
+    runs = trained(curves.read(x, args.losses) for x in curves.find(args.logdirs))
+    groups = group(runs, args.by)
+    warn(groups)
     write(groups, out, args.bins)
     count = sum(len(runs) for methods in groups.values() for runs in methods.values())
     print(f'Wrote {out}: {count} runs of {", ".join(groups)}')
-
-
-def group(runs: Any) -> Groups:
-    """Runs by task and method, each in the order of its name."""
-    groups: Groups = {}
-    for run in sorted(runs, key=lambda x: (x.task, x.method, str(x.folder))):
-        groups.setdefault(run.task, {}).setdefault(run.method, []).append(run)
-    return groups
 
 
 def write(groups: Groups, out: pathlib.Path, bins: int) -> None:
@@ -73,7 +69,7 @@ def write(groups: Groups, out: pathlib.Path, bins: int) -> None:
     figure = draw(groups, bins)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == '.html':
+        if out.suffix.lower() == '.html':
             out.write_text(page(groups, figure), encoding='utf-8')
         else:
             figure.savefig(out, dpi=120)
@@ -122,10 +118,11 @@ def _metrics(methods: dict[str, list[curves.Run]]) -> list[str]:
 def _panel(
     axis: Any, task: str, name: str, methods: dict[str, list[curves.Run]], bins: int
 ) -> None:
+    labels = []
     for method, runs in methods.items():
         band = curves.band([x.curves[name] for x in runs if name in x.curves], bins)
-        label = f'{method} ({band.runs} run{"s" * (band.runs != 1)})'
-        (line,) = axis.plot(band.steps, band.mean, label=label, linewidth=1.6)
+        labels.append(f'{method} ({band.runs} run{"s" * (band.runs != 1)})')
+        (line,) = axis.plot(band.steps, band.mean, linewidth=1.6)
         if np.isfinite(band.mean).sum() == 1:  # a line of one point shows nothing
             line.set_marker('o')
         if band.runs > 1:
@@ -134,13 +131,17 @@ def _panel(
     first = next(iter(methods.values()))[0]
     known = curves.published(first) if name == curves.SCORE else None
     if known:
-        text = f'published {known.score:g} (at {known.steps:,}, {known.seeds} seeds)'
-        axis.axhline(known.score, color='black', linestyle='--', linewidth=1, label=text)
+        labels.append(f'published {known.score:g} (at {known.steps:,}, {known.seeds} seeds)')
+        axis.axhline(known.score, color='black', linestyle='--', linewidth=1)
     axis.set(title=task if name == curves.SCORE else f'{task}: {name}', xlabel='env steps')
     axis.set_ylabel('score' if name == curves.SCORE else 'loss')
     axis.set_xlim(left=0)
     axis.grid(alpha=0.25)
-    axis.legend(fontsize='small')
+    # A label that begins with _ would be left out of the legend.
+    legend = axis.legend(axis.get_lines(), 'x' * len(labels), fontsize='small')
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_text(label)
+    plottext.plain([axis.title, *legend.get_texts()])
 
 
 def _row(task: str, method: str, runs: list[curves.Run]) -> list[str]:

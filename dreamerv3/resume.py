@@ -11,7 +11,7 @@ from embodied import UserError
 def changes(config: elements.Config) -> list[str]:
     """Lines `KEY: OLD -> NEW` for logdir/config.yaml against a config that is to replace it."""
     path = pathlib.Path(config.logdir) / 'config.yaml'
-    if not path.exists():
+    if not path.is_file():  # nor a pipe, which would be waited for
         return []
     try:
         old = configs.read_file(path)

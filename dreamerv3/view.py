@@ -2,11 +2,12 @@
 
 The viewer of scope listens on all interfaces, starts 32 processes, keeps copies of videos in
 /tmp, and reads files outside of its base folder for whoever asks. Here its application runs
-behind a gate, and under a server of our own. Works with scope 0.6.3, whose viewer is
-`scope.viewer`, and with 0.7 and later, which call it `scope_viewer`.
+behind a gate, which sends the files itself, and under a server of our own. Works with scope
+0.6.3, whose viewer is `scope.viewer`, and with 0.7 and later, which call it `scope_viewer`.
 """
 
 import argparse
+import asyncio
 import importlib
 import importlib.util
 import pathlib
@@ -21,6 +22,8 @@ from embodied import UserError
 
 LOOPBACK = ('127.0.0.1', 'localhost', '::1')
 FILES = ('api/exp', 'api/exps', 'api/run', 'api/col', 'api/file')  # what ids are paths of
+METHODS = ('GET', 'HEAD')
+PATIENCE = 2  # seconds that an interrupt waits for those who are being answered
 
 
 def main(argv: Sequence[str]) -> None:
@@ -99,7 +102,13 @@ def serve(app: Callable, sock: socket.socket) -> None:
 
     warnings.filterwarnings('ignore', message='ORJSONResponse')  # of the viewer, at each answer
 
-    config = uvicorn.Config(app, log_level='warning', lifespan='off', ws='none')
+    config = uvicorn.Config(
+        app,
+        log_level='warning',
+        lifespan='off',
+        ws='none',
+        timeout_graceful_shutdown=PATIENCE,
+    )
     uvicorn.Server(config).run(sockets=[sock])
 
 
@@ -126,31 +135,62 @@ class Gate:
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         """Answer one request, as ASGI asks for it."""
-        if scope['type'] == 'http':
-            status = self.status(scope['method'], scope['path'], _host(scope['headers']))
-            if status == 200:
-                await self._app(scope, receive, send)
-            else:
-                await _refuse(send, status)
+        if scope['type'] != 'http':
+            return
+        status = self.status(scope['method'], scope['path'], _host(scope['headers']))
+        if status != 200:
+            await _refuse(send, status)
+            return
+        from dreamerv3 import viewfiles
+
+        kind, name = _split(scope['path'])
+        if kind not in ('api/col', 'api/file'):  # which answers GET alone
+            await self._app({**viewfiles.whole(scope), 'method': 'GET'}, receive, send)
+            return
+        answer = viewfiles.column if kind == 'api/col' else viewfiles.file
+        response = await asyncio.to_thread(answer, name, self._path(name))
+        if response is None:
+            await _refuse(send, 404)
+        else:
+            size = int(response.headers['content-length'])
+            await response(viewfiles.ranged(scope, size), receive, send)
 
     def status(self, method: str, path: str, host: str) -> int:
         """200 for a request that may pass; path: with escapes resolved."""
-        if method not in ('GET', 'HEAD'):
+        if method not in METHODS:
             return 405
         if self._hosts and host not in self._hosts:
             return 400
         if '..' in re.split(r'[/:\\]', path) or '\0' in path:
             return 400
-        kind, _, name = path.strip('/').rpartition('/')
-        return 200 if kind not in FILES or self._allowed(name) else 404
+        kind, name = _split(path)
+        if kind not in FILES:
+            return 200
+        return 200 if self._allowed(_read(kind, name)) else 404
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self._base / name.replace(':', '/').strip('/')
 
     def _allowed(self, name: str) -> bool:
-        path = self._base / name.replace(':', '/').strip('/')
         try:
-            path = path.resolve(strict=True)
+            path = self._path(name).resolve(strict=True)
         except (OSError, RuntimeError):  # it is not there, too long, or a circle of links
             return False
         return any(path.is_relative_to(root) for root in self._roots)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The kind and the id that a request is for."""
+    kind, _, name = path.strip('/').rpartition('/')
+    return kind, name
+
+
+def _read(kind: str, name: str) -> str:
+    """The id of what is read to answer for an id."""
+    if kind == 'api/run':
+        return f'{name}:scope'
+    files = kind == 'api/col' and not name.endswith('.float')
+    return f'{name}:index' if files else name
 
 
 def _host(headers: Sequence[tuple[bytes, bytes]]) -> str:
@@ -160,5 +200,7 @@ def _host(headers: Sequence[tuple[bytes, bytes]]) -> str:
 
 
 async def _refuse(send: Callable, status: int) -> None:
-    await send({'type': 'http.response.start', 'status': status, 'headers': []})
+    headers = [(b'content-type', b'text/plain'), (b'allow', ', '.join(METHODS).encode())]
+    headers = headers if status == 405 else headers[:1]
+    await send({'type': 'http.response.start', 'status': status, 'headers': headers})
     await send({'type': 'http.response.body', 'body': f'{status}\n'.encode()})

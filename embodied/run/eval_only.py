@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import logging
 from ..core import clocks, signals
+from ..core.errors import UserError
 from . import lock, start
 from .quota import Quota
 from .training import SLICE, play
@@ -25,8 +26,9 @@ def eval_only(
 
     Loads the agent and nothing else, and prints mean, deviation and number of its scores.
     SIGINT and SIGTERM end it early. ready(): called before the first step, once nothing can
-    be refused any more. Raises UserError if there is no checkpoint, or if the logdir is that
-    of a training run, whose metrics this would replace.
+    be refused any more. Raises UserError if there is no checkpoint, if the logdir is that of a
+    training run, whose metrics this would replace, and at the end if there are fewer episodes
+    than run.episodes.
     """
     start.find_agent(args)
     start.check_untrained(args)
@@ -42,6 +44,7 @@ def eval_only(
                 stop.begin()
                 scores = loop(agent, driver, logger, args, stop)
             print(describe(scores, int(logger.step)), flush=True)
+    check_count(len(scores), args, stop.requested)
 
 
 def loop(
@@ -84,6 +87,15 @@ def loop(
     if logged != step:
         log()
     return quota.scores
+
+
+def check_count(found: int, args: Any, stopped: bool) -> None:
+    """Raise UserError if fewer episodes than asked for have ended."""
+    if found < args.episodes:
+        why = 'a signal ended it' if stopped else f'raise --run.steps {args.steps:,.0f}'
+        raise UserError(
+            f'Played {found} of --run.episodes {args.episodes} to their end; {why}.'
+        )
 
 
 def describe(scores: list[float], steps: int) -> str:

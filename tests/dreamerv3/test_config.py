@@ -284,6 +284,28 @@ def test_eval_only_of_a_checkpoint_alone_takes_the_flags(tmp_path):
     assert resolve(line).seed == 0
 
 
+@pytest.mark.parametrize(
+    ('flags', 'steps'),
+    [
+        ('', 300),
+        ('--run.episodes 30', 1e10),
+        ('--run.episodes 30 --run.steps 70', 70),
+        (r'--run.episodes 30 --run\.st.* 70', 70),
+        ('--run.episodes 30 --configs atari100k', 1e10),
+        ('--run.episodes 30 --config {0}/own.yaml', 90),
+        ('--run.episodes 30 --config {0}/run/config.yaml', 1e10),
+        ('--run.episodes 30 --config {0}/run/config.yaml --script train', 300),
+    ],
+)
+def test_steps_of_the_training_do_not_end_an_evaluation_by_episodes(flags, steps, tmp_path):
+    run = tmp_path / 'run'
+    (run / 'ckpt').mkdir(parents=True)
+    configs.save(configs.load([], {'logdir': str(run), 'run.steps': 300}))
+    (tmp_path / 'own.yaml').write_text('{script: eval_only, run: {steps: 90}}')
+    line = f'--script eval_only --run.from_checkpoint {run} {flags.format(tmp_path)}'
+    assert resolve(line).run.steps == steps
+
+
 BAD_FILES = {
     'batch_sizes: 3': ('--batch_sizes', '--batch_size'),
     'batch_size: many': ('--batch_size', 'many', 'whole number'),

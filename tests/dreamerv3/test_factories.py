@@ -62,6 +62,14 @@ def test_seeds_differ_after_a_resume_and_a_restart(tmp_path):
     assert environments.env_seed(config, 0) == environments.env_seed(config, 0, 0, 0)
 
 
+def test_evaluations_of_a_trained_agent_share_no_seed_with_any_training(tmp_path):
+    config = load(tmp_path, run__envs=1)
+    evaluation = config.update(script='eval_only')
+    trained = {environments.env_seed(config, index) for index in range(500)}
+    played = {environments.env_seed(evaluation, index) for index in range(500)}
+    assert len(trained | played) == 1000
+
+
 def test_env_options_come_from_the_suite(tmp_path):
     config = load(tmp_path, 'crafter', env__crafter__size=[32, 48], env__crafter__logs=True)
     spaces = factories.make_env(config, 0).obs_space

@@ -172,7 +172,8 @@ def test_scores_equal_those_of_eval_only(trained, echo, tmp_path, monkeypatch):
     lines = (tmp_path / 'eval' / 'scores.jsonl').read_text().splitlines()
 
     agent = dreamerv3.load(copy, seed=7)
-    env = factories.make_env(configs.load(['debug'], {'task': 'gym_Echo-v0', 'seed': 7}), 0)
+    played = {'task': 'gym_Echo-v0', 'seed': 7, 'script': 'eval_only'}
+    env = factories.make_env(configs.load(['debug'], played), 0)
     action, over, scores = {'action': np.int32(0)}, True, [0.0]
     while len(scores) <= 3:
         obs = env.step({**action, 'reset': np.bool_(over)})
@@ -247,6 +248,28 @@ def test_batches_and_a_changed_number_of_environments():
     assert first(agent) == [[True] * 2, [False] * 2, [False, True], [True] * 3]
     assert agent.carries == [2, 3]
     assert agent.seen[1]['reward'].tolist() == [1, 2]
+
+
+def test_actions_lie_in_the_action_space_single_and_in_a_batch():
+    class Wide(Recorder):
+        """Draws far beyond the bounds, some of which are infinite."""
+
+        act_space = {  # noqa: RUF012
+            'lever': elements.Space(np.float32, (2,), -1, 1),
+            'push': elements.Space(np.float32, (2,), [-np.inf, 0.0], [0.5, np.inf]),
+            'turn': elements.Space(np.int32, (), 0, 5),
+        }
+
+        def policy(self, carry, obs, mode):
+            draws = np.float32([[-3, 0.5], [7, -8]])[: len(obs['image'])]
+            return carry, {'lever': draws, 'push': draws, 'turn': np.full(len(draws), 4)}, {}
+
+    actor = inference.Actor(Wide())
+    acts = actor.act(frame(2))
+    assert acts['lever'].tolist() == [[-1, 0.5], [1, -1]]
+    assert acts['push'].tolist() == [[-3, 0.5], [0.5, 0]]
+    assert (acts['turn'].tolist(), acts['lever'].dtype) == ([4, 4], np.float32)
+    assert actor.act(frame())['lever'].tolist() == [-1, 0.5]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 
 import numpy as np
@@ -13,11 +14,11 @@ from dreamerv3.main import main
 from embodied import UserError
 
 
-def make_run(folder, points, task='crafter_reward', method='ours', **env):
+def make_run(folder, points, task='crafter_reward', method='ours', more=(), **env):
     folder.mkdir(parents=True)
     lines = [json.dumps({'step': step, 'episode/score': score}) for step, score in points]
     (folder / 'scores.jsonl').write_text('\n'.join([*lines, '']))
-    config = {'task': task, 'method': method, 'env': {'dmc': env}}
+    config = {'task': task, 'method': method, 'env': {'dmc': env}, **dict(more)}
     (folder / 'config.yaml').write_text(json.dumps(config))
     rows = [{'step': 5, 'train/loss/rec': 3.0, 'x': 1}, {'step': 9, 'train/loss/rec': None}]
     (folder / 'metrics.jsonl').write_text(''.join(json.dumps(x) + '\n' for x in rows))
@@ -148,9 +149,79 @@ def test_a_run_that_is_being_written(tmp_path):
     assert (run.task, run.curves['episode/score'][0].tolist()) == ('x', [1])
 
 
+DAMAGED = [
+    b'\0' * 30, b'', b'{"step": 3, "episode/sc', b'[1, 2]', b'3', b'{"episode/score": 3}',
+    b'{"step": null, "episode/score": 3}', b'{"step": "5", "episode/score": 3}', b'\xff\xfe',
+    b'[' * 20000, b'{"step": 1' + b'0' * 400 + b', "episode/score": 3}',
+]  # fmt: skip
+ODD = [b'"high"', b'null', b'NaN', b'[1]', b'true', b'1' + b'0' * 400]
+
+
+def test_damaged_lines_are_skipped_with_one_warning(tmp_path, capsys):
+    folder = make_run(tmp_path / 'x', [(1, 2.0)])
+    values = [b'{"step": 2, "episode/score": %b}' % x for x in ODD]
+    lines = [*DAMAGED, *values, b'{"step": 4, "episode/score": 7}', b'']
+    for name in ('scores.jsonl', 'metrics.jsonl'):
+        with open(folder / name, 'ab') as file:
+            file.write(b'\n'.join(lines))
+    run = curves.read(folder, losses=True)
+    steps, scores = run.curves['episode/score']
+    assert (steps.tolist(), scores.tolist()) == ([1, 4], [2, 7])
+    assert run.curves['train/loss/rec'][1].tolist() == [3]
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 2
+    assert out[0] == (
+        f'Warning: skipped {len(DAMAGED)} damaged lines of {folder}/scores.jsonl, first line 2.'
+    )
+
+
+@pytest.mark.parametrize('name', ['config.yaml', 'metrics.jsonl', 'scores.jsonl'])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    folder = make_run(tmp_path / 'x', [(1, 2.0)])
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    run = curves.read(folder, losses=True)
+    assert run.task == ('x' if name == 'config.yaml' else 'crafter_reward')
+    assert (len(run.curves['episode/score'][0]) == 0) == (name == 'scores.jsonl')
+    assert ('train/loss/rec' in run.curves) == (name != 'metrics.jsonl')
+
+
+@pytest.mark.parametrize('text', ['[', 'a: b: c', '\0', '3', '{task: 1, task: 2}'])
+def test_a_damaged_config_leaves_the_name_of_the_folder(tmp_path, capsys, text):
+    folder = make_run(tmp_path / 'x', [(1, 2.0)])
+    (folder / 'config.yaml').write_text(text)
+    assert curves.read(folder).task == 'x'
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.match(r'Warning: .*x/config\.yaml', line)
+
+
+def test_names_that_yaml_reads_as_numbers_and_names_of_formulas(tmp_path):
+    names = [7, r'$\frac{$', '{0}', '_x', '--><b>', '日本']
+    for i, name in enumerate(names):
+        make_run(tmp_path / f'run{i}', [(1, 2.0), (5, 3.0)], name, name)
+    for suffix in ('PNG', 'Html'):
+        out = tmp_path / f'plot.{suffix}'
+        main(['plot', str(tmp_path), '--out', str(out)])
+        assert out.stat().st_size > 1000
+    assert '<b>' not in out.read_text()
+    groups = plot.group(curves.read(x) for x in curves.find([tmp_path]))
+    axes = plot.draw(groups, 3).axes
+    titles = [x.get_title() for x in axes if x.get_title()]
+    legends = [x.get_legend().get_texts()[0].get_text() for x in axes if x.get_title()]
+    assert {'7', r'$\frac{$', '{0}', '_x'} <= set(titles)
+    assert legends == [f'{x} (1 run)' for x in titles]
+
+
+@pytest.mark.parametrize('name', [2.5, None, True, [1]])
+def test_names_of_other_types_are_text(tmp_path, name):
+    run = curves.read(make_run(tmp_path / 'x', [(1, 2.0)], name, name))
+    assert (run.task, run.method) == (str(name), str(name))
+
+
 @pytest.mark.parametrize(
     ('line', 'words'),
     [
+        ('{0}/run --by agent.opt.rl --out x.png', r'--by agent\.opt\.rl .*agent\.opt\.lr'),
         ('{0}/nothing --out x.png', 'nothing is no folder'),
         ('{0}/empty --out x.png', 'no scores.jsonl'),
         ('{0}/run --out x.jpeg', r'must end in one of \.png'),

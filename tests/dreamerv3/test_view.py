@@ -3,10 +3,13 @@
 import contextlib
 import http.client
 import json
+import math
+import os
 import pathlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import types
@@ -35,6 +38,20 @@ def base(tmp_path_factory):
     frames = np.zeros((4, 16, 16, 3), np.uint8)
     output.write([(20, 'openloop/image', frames), (20, 'note', 'hello')])
     (base / 'link').symlink_to(base.parent)
+    odd = base / 'exp' / 'run' / 'scope'
+    for name in ('pipe.float', 'pipe.txt', 'film.mp4'):
+        os.mkfifo(odd / name)
+    os.mkfifo(base / 'exp' / 'pipe')
+    (odd / 'cut.float').write_bytes((odd / 'episode-score.float').read_bytes()[:-5])
+    (odd / 'nan.float').write_bytes(struct.pack('>qd', 3, math.nan))
+    (odd / 'empty.float').touch()
+    for name in ('none.txt', 'pipes.txt', 'linked.txt'):
+        (odd / name).mkdir()
+    os.mkfifo(odd / 'pipes.txt' / 'index')
+    (odd / 'linked.txt' / 'index').symlink_to(base.parent / 'secret.txt')
+    (odd / 'none.txt' / 'latin.txt').write_bytes(b'caf\xe9')
+    (odd / 'ten.mp4').write_bytes(bytes(range(10)))
+    (odd / 'zero.mp4').touch()
     return base
 
 
@@ -58,16 +75,26 @@ def viewer(*args, start=('dreamerv3/main.py', 'view')):
         yield int(found[1])
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        try:
+            process.communicate(timeout=30)
+        finally:
+            process.kill()  # if it hangs
     assert process.returncode == 130
 
 
-def get(port, path, **headers):
+def ask(port, path, method='GET', **headers):
     connection = http.client.HTTPConnection('127.0.0.1', port, timeout=30)
     with contextlib.closing(connection):
-        connection.request('GET', path, headers=headers)
+        connection.request(
+            method, path, headers={k.replace('_', '-'): headers[k] for k in headers}
+        )
         answer = connection.getresponse()
-        return answer.status, answer.read()
+        return answer, answer.read()
+
+
+def get(port, path, **headers):
+    answer, body = ask(port, path, **headers)
+    return answer.status, body
 
 
 def load(port, path):
@@ -123,6 +150,110 @@ def test_nothing_outside_of_the_base_folder(port, path):
     status, body = get(port, path)
     assert status in (400, 404)
     assert b'secret' not in body
+
+
+SCOPE = f'{RUN}:scope'
+
+
+@pytest.mark.parametrize(
+    'path',
+    [
+        '/api/nothing', '/nothing', '/api/col/', '/api/col/a/b',
+        '/api/exp/nothing', '/api/run/nothing', '/api/run/exp', '/api/col/nothing.float',
+        f'/api/col/{SCOPE}:nothing.txt', f'/api/col/{SCOPE}:episode-score.csv',
+        f'/api/col/{SCOPE}:none.txt', f'/api/col/{SCOPE}:linked.txt', f'/api/col/{SCOPE}',
+        f'/api/file/{SCOPE}', f'/api/file/{SCOPE}:none.txt', '/api/file/exp:run.mp4',
+        f'/api/file/{SCOPE}:episode-score.float', f'/api/file/{SCOPE}:nothing.mp4',
+        f'/api/col/{SCOPE}:pipe.float', f'/api/col/{SCOPE}:pipe.txt',
+        f'/api/col/{SCOPE}:pipes.txt', f'/api/file/{SCOPE}:pipe.txt',
+        f'/api/file/{SCOPE}:film.mp4', '/api/run/exp:pipe',
+        '/api/col/%FF.float',
+    ],
+)  # fmt: skip
+def test_what_is_no_file_of_a_run_is_not_found_at_once(port, path):
+    answer, _ = ask(port, path)
+    assert answer.status == 404
+
+
+def test_pipes_hinder_no_list(port):
+    assert load(port, '/api/exp/exp')['runs'] == [RUN]
+    assert load(port, '/api/exp/exp%3Apipe')['runs'] == []
+
+
+def test_only_reading_is_allowed(port):
+    answer, _ = ask(port, '/api/exps', 'POST')
+    assert (answer.status, answer.headers['Allow']) == (405, 'GET, HEAD')
+    for path in ('/api/exps', '/', f'/api/file/{SCOPE}:ten.mp4', f'/api/run/{RUN}'):
+        answer, body = ask(port, path, 'HEAD', Range='bytes=1-2')
+        assert (answer.status, body) == (200, b'')
+
+
+def test_files_that_are_being_written(port):
+    column = lambda name: load(port, f'/api/col/{SCOPE}:{name}')
+    assert column('cut.float')['steps'] == list(range(19))
+    assert column('empty.float')['values'] == []
+    assert column('nan.float') == {
+        'id': f'{SCOPE}:nan.float', 'run': RUN, 'steps': [3], 'values': [None],
+    }  # fmt: skip
+    text = load(port, f'/api/file/{SCOPE}:none.txt:latin.txt')['text']
+    assert text == 'caf\N{REPLACEMENT CHARACTER}'
+
+
+WHOLE = (200, bytes(range(10)), None)
+
+
+@pytest.mark.parametrize(
+    ('asked', 'status', 'body', 'sent'),
+    [
+        ('bytes=4-7', 206, bytes([4, 5, 6, 7]), 'bytes 4-7/10'),
+        ('BYTES=4-4', 206, bytes([4]), 'bytes 4-4/10'),
+        ('bytes=7-', 206, bytes([7, 8, 9]), 'bytes 7-9/10'),
+        ('bytes=7-999', 206, bytes([7, 8, 9]), 'bytes 7-9/10'),
+        ('bytes=-3', 206, bytes([7, 8, 9]), 'bytes 7-9/10'),
+        ('bytes=-999', 206, bytes(range(10)), 'bytes 0-9/10'),
+        ('bytes=10-', 416, b'', 'bytes */10'),
+        ('bytes=10-20', 416, b'', 'bytes */10'),
+        ('bytes=-0', 416, b'', 'bytes */10'),
+        ('bytes=5-2', *WHOLE),
+        ('bytes=-', *WHOLE),
+        ('bytes=a-b', *WHOLE),
+        ('bytes=--3', *WHOLE),
+        ('bytes 4-7', *WHOLE),
+        ('lines=4-7', *WHOLE),
+        ('bytes=0-1,4-5', *WHOLE),
+        ('bytes=0-' + '9' * 5000, *WHOLE),
+        ('', *WHOLE),
+    ],
+)
+def test_ranges_follow_rfc_9110(port, asked, status, body, sent):
+    answer, found = ask(port, f'/api/file/{SCOPE}:ten.mp4', Range=asked)
+    assert (answer.status, found, answer.headers['Content-Range']) == (status, body, sent)
+    assert answer.headers['Content-Type'].startswith('text' if status == 416 else 'video/mp4')
+
+
+def test_ranges_of_another_version_of_a_file_and_of_an_empty_one(port):
+    ten, zero = f'/api/file/{SCOPE}:ten.mp4', f'/api/file/{SCOPE}:zero.mp4'
+    tag = ask(port, ten)[0].headers['ETag']
+    assert get(port, ten, Range='bytes=2-3', If_Range=tag) == (206, bytes([2, 3]))
+    assert get(port, ten, Range='bytes=2-3', If_Range='"other"') == WHOLE[:2]
+    assert get(port, ten, Range='bytes=20-', If_Range='"other"') == WHOLE[:2]
+    assert get(port, zero) == (200, b'')
+    answer, _ = ask(port, zero, Range='bytes=0-')
+    assert (answer.status, answer.headers['Content-Range']) == (416, 'bytes */0')
+
+
+def test_an_interrupt_does_not_wait_for_who_reads_nothing(base, tmp_path):
+    run = tmp_path / 'runs' / 'run'
+    (run / 'scope').mkdir(parents=True)
+    with open(run / 'scope' / 'long.mp4', 'wb') as file:
+        file.truncate(10**8)
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(viewer(run.parent, '--port', '0'))
+        sock = socket.create_connection(('127.0.0.1', port), timeout=30)
+        stack.callback(sock.close)
+        sock.sendall(b'GET /api/file/run:scope:long.mp4 HTTP/1.1\r\nHost: localhost\r\n\r\n')
+        assert sock.recv(12) == b'HTTP/1.1 200'
+        stack.pop_all().close()
 
 
 def test_a_page_of_another_site_cannot_ask(port):

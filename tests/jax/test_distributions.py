@@ -171,6 +171,41 @@ def test_a_uniform_number_selects_the_class_whose_share_it_falls_into(classes):
     np.testing.assert_array_equal(draw(last), classes - 1)
 
 
+@pytest.mark.parametrize('classes', [distributions.MANY + 1, 3001, 20000])
+def test_draws_of_many_classes_are_those_of_exact_sums(classes):
+    """Up to rounding: a number falls into the share of the class that it selects."""
+    logits = np.random.default_rng(0).normal(size=(3, classes)).astype(np.float32)
+    ends = np.cumsum(np.exp(np.float64(logits)), -1)
+    ends /= ends[:, -1:]
+    uniform = np.linspace(0, 1 - 2**-24, 300, dtype=np.float32).reshape(100, 3)
+    draw = jax.jit(jax.vmap(lambda u: distributions.Categorical(jnp.asarray(logits)).select(u)))
+    found = np.asarray(draw(uniform))
+    assert (found.min(), found.max()) == (0, classes - 1)
+    above = np.take_along_axis(ends, found.T, 1).T
+    below = np.where(found, np.take_along_axis(ends, np.maximum(found.T - 1, 0), 1).T, 0)
+    assert (below - 1e-6 <= uniform).all()
+    assert (uniform <= above + 1e-6).all()
+
+
+def test_running_sums_are_the_same_in_blocks(monkeypatch):
+    x = jax.random.uniform(KEY, (2, 250))
+    whole = distributions._running_sums(x)
+    monkeypatch.setattr(distributions, 'MANY', 5)  # in three floors
+    monkeypatch.setattr(distributions, 'BLOCK', 4)
+    np.testing.assert_allclose(distributions._running_sums(x), whole, rtol=1e-6)
+    np.testing.assert_allclose(whole, np.cumsum(np.float64(x), -1), rtol=1e-6)
+
+
+def test_shares_of_draws_of_many_classes():
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(10)).repeat(200) / 200  # 2,000 classes in 10 groups
+    dist = distributions.Categorical(jnp.log(jnp.float32(probs)))
+    draws = jax.jit(jax.vmap(lambda u: dist.select(u)))(jax.random.uniform(KEY, (20000,)))
+    share = np.bincount(draws // 200, minlength=10) / 20000
+    np.testing.assert_allclose(share, probs.reshape(10, 200).sum(-1), atol=0.015)
+    assert len(np.unique(draws)) > 1900 * (probs * 20000 > 3).mean()
+
+
 def test_normal_numbers_are_the_quantiles_of_uniform_ones():
     uniform = jnp.array([0.0, 0.02275013, 0.5, 0.84134475, 1 - 2**-23])
     found = distributions.draws.normal(uniform)

@@ -43,6 +43,10 @@ def step(cell, state, xs):
     return state, {'out': cell.out(state), 'state': state}
 
 
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def plain(step, cell, state, xs):
     return jax.lax.scan(lambda state, x: step(cell, state, x), state, xs)
 
@@ -74,7 +78,8 @@ def test_numbers_and_gradients_are_those_of_a_plain_scan(norm, batch):
         jax.jit(jax.value_and_grad(fn, (0, 1, 2), has_aux=True))(*args)
         for fn, args in (total(scan, norm, batch) for scan in (recurrence.scan, plain))
     )
-    jax.tree.map(np.testing.assert_array_equal, found[0][1], expected[0][1])
+    # Two programs, which XLA may fuse and round in different ways.
+    jax.tree.map(close, found[0][1], expected[0][1])
     assert jax.tree.structure(found[1]) == jax.tree.structure(expected[1])
     for mine, theirs in zip(*map(jax.tree.leaves, (found[1], expected[1])), strict=True):
         scale = max(1, np.abs(theirs).max())

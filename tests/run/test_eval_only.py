@@ -1,5 +1,6 @@
 """eval_only: which agent it runs, for how long, and what it says."""
 
+import importlib
 import shutil
 
 import numpy as np
@@ -9,6 +10,8 @@ from embodied.core import checkpoint
 from embodied.core.errors import UserError
 from tests.doubles import CounterEnv
 from tests.run.harness import Agent, Run
+
+eval_only = importlib.import_module('embodied.run.eval_only')  # not the function
 
 
 class Evaluated(Agent):
@@ -58,6 +61,18 @@ def test_steps_end_it(tmp_path, trained, capsys):
     assert run.step == 44
     assert len(run.lines('scores.jsonl')) == 4 + 1
     assert '5 episodes' in capsys.readouterr().out
+
+
+def test_fewer_episodes_than_asked_for_are_an_error_after_the_result(tmp_path, trained, capsys):
+    args = {'from_checkpoint': str(trained), 'steps': 20, 'episodes': 6}
+    run = Run(tmp_path / 'eval', make_env, Evaluated, **args)
+    with pytest.raises(UserError, match=r'Played 4 of --run\.episodes 6 .*--run\.steps 20'):
+        run.evaluate()
+    assert 'Score: mean 4, deviation 0, 4 episodes' in capsys.readouterr().out
+    assert len(run.lines('scores.jsonl')) == 4
+    eval_only.check_count(6, run.args, stopped=True)
+    with pytest.raises(UserError, match=r'5 of .* a signal'):
+        eval_only.check_count(5, run.args, stopped=True)
 
 
 def test_no_episode(tmp_path, trained, capsys):
