@@ -26,7 +26,7 @@ import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories, resume, usage
 from dreamerv3.environments import shifted
-from embodied.core import foreign, signals
+from embodied.core import foreign, signals, warn
 
 COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
@@ -70,6 +70,7 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
     The config is saved once the script has accepted it. make_env(index) replaces the
     environments of the task.
     """
+    warn.begin()
     print('\n'.join(filter(None, [usage.facts(config), resume.text(config)])), flush=True)
     try:
         run(config, make_env)
