@@ -24,7 +24,8 @@ def make_env(config: elements.Config, index: int, step: int = 0, attempt: int = 
     """
     options = {**env_options(config), **_own_options(config, index)}
     seed = env_seed(config, index, step, attempt)
-    return wrappers.wrap(envs.make(config.task, seed=seed, **options))
+    env = envs.make(config.task, seed=seed, **options)
+    return wrappers.wrap(env, config.run.strict_spaces)
 
 
 def shifted(make_env: Any, first: int, index: int, step: int = 0, attempt: int = 0) -> Env:

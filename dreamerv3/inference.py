@@ -14,6 +14,7 @@ import numpy as np
 from dreamerv3 import checks, factories
 from dreamerv3 import config as configs
 from embodied import UserError, checkpoint, spaces
+from embodied.core import warn
 
 # What an observation may leave out, with what stands for it.
 FLAGS = {'reward': 0.0, 'is_first': False, 'is_last': False, 'is_terminal': False}
@@ -162,7 +163,8 @@ class Actor:
             if space.dtype.kind == 'f' or np.array_equal(cast, array):
                 array = cast
         for row in array:
-            self._guards[key].check(f'Observation {key!r}', row)
+            if beyond := self._guards[key].check(f'Observation {key!r}', row, strict=False):
+                warn.once(f'act {key}', f'{beyond}; the agent acts on it all the same.')
         if len(array) != batch:
             count = len(array)
             raise UserError(f'Observation {key!r} is of {count} environments, not of {batch}.')

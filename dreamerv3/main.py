@@ -34,7 +34,7 @@ import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories, resume, usage
 from dreamerv3.environments import shifted
-from embodied.core import foreign, signals
+from embodied.core import foreign, signals, warn
 
 COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
@@ -78,6 +78,7 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
     The config is saved once the script has accepted it. make_env(index) replaces the
     environments of the task.
     """
+    warn.begin()
     texts = usage.facts(config), usage.ignored(config), resume.text(config)
     print('\n'.join(filter(None, texts)), flush=True)
     try:

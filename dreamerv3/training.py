@@ -65,7 +65,9 @@ def _make(
     attempt: int = 0,
 ) -> embodied.Env:
     seed = environments.env_seed(config, index, step, attempt)
-    return _Open(wrap(make_env, seed)) if single else wrap(_call(make_env), seed)
+    env = _adapt(make_env if single else _call(make_env), seed)
+    env = embodied.wrappers.wrap(env, config.run.strict_spaces)
+    return _Open(env) if single else env
 
 
 class _Open(embodied.wrappers.Wrapper):

@@ -4,6 +4,7 @@ import os
 import pathlib
 
 import jaxtyping
+import pytest
 
 CACHE = pathlib.Path(__file__).parent.parent / '.cache' / 'jax'
 CHECKED = ['embodied.jax', 'dreamerv3.rssm', 'dreamerv3.losses', 'dreamerv3.openloop',
@@ -25,3 +26,11 @@ def pytest_configure() -> None:
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.5')
     # Shapes and types of the annotations are checked at every call.
     jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
+
+
+@pytest.fixture(autouse=True)
+def anew() -> None:
+    """Let each test hear the warnings that a run says once."""
+    from embodied.core import warn
+
+    warn.begin()

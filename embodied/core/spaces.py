@@ -4,13 +4,22 @@ The rules here: dtype and shape must match exactly. Integers lie in [low, high),
 `high` at the end of the dtype counts as no bound, since nothing greater can be written down
 (an image of uint8 has the value 255). Floats lie in [low, high]; NaN and +inf are refused, and
 -inf (a value that is not available) passes only where `low` is -inf.
+
+Nothing is computed from the bounds of observed floats, so that a finite value beyond them does
+no harm: where a check is not `strict`, it is said and not refused.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from .errors import UserError
+
+FLAGS = ('reward', 'is_first', 'is_last', 'is_terminal')  # of every observation
+LOG = 'log/'  # begins the names of observations that are logged alone
+# What the replay (stepid, consec) and parallel runs (envid, is_eval) add to a step.
+RESERVED = ('stepid', 'consec', 'envid', 'is_eval')
 
 
 def is_text(space: Any) -> bool:
@@ -46,39 +55,104 @@ class Guard:
     def __init__(self, space: Any):
         self.space = space
         self._text = is_text(space)
-        if not self._text:
-            low, high = bounds(space)
-            full = space.dtype.kind == 'b'
-            if space.dtype.kind in 'iu':
-                info = np.iinfo(space.dtype)
-                full = bool((low == info.min).all() and (high == info.max).all())
-            self._bounds = None if full else (low, high)
+        self._bounds = None if self._text or _full(space) else bounds(space)
 
     def contains(self, value: Any) -> bool:
         """Whether a value has the dtype and shape of the space and lies within its bounds."""
-        value, space = np.asarray(value), self.space
-        if self._text:
-            return value.dtype.kind == space.dtype.kind and value.shape == space.shape
-        if value.dtype != space.dtype or value.shape != space.shape:
+        value = np.asarray(value)
+        if not self.fits(value):
             return False
         if self._bounds is None:
             return True
         low, high = self._bounds
         inside = (value >= low) & (value <= high)  # NaN compares false
-        if space.dtype.kind == 'f':
+        if self.space.dtype.kind == 'f':
             inside &= value < np.inf
         return bool(inside.all())
 
-    def check(self, name: str, value: Any) -> None:
-        """Raise a UserError that says what was expected and what was seen, if it is outside."""
+    def fits(self, value: Any) -> bool:
+        """Whether a value has the dtype and shape of the space, whatever its entries are."""
+        value, space = np.asarray(value), self.space
+        if value.shape != space.shape:
+            return False
+        return (
+            value.dtype.kind == space.dtype.kind if self._text else value.dtype == space.dtype
+        )
+
+    def check(self, name: str, value: Any, strict: bool = True) -> str:
+        """Raise a UserError that says what was expected and what was seen, if it is outside.
+
+        Without strict, floats beyond their bounds are no error: the sentence about them is
+        returned, and an empty one for a value that is inside.
+        """
         if self.contains(value):
-            return
+            return ''
         value = np.asarray(value)
+        self.check_form(name, value)
+        assert self._bounds is not None
+        low, high = self._bounds
+        if self.space.dtype.kind == 'f':
+            lacking = (value == -np.inf) & (low == -np.inf)
+            where = _first(~(np.isfinite(value) | lacking))
+            if where is not None:
+                raise UserError(f'{_outside(name, value, where)}, which is not finite.')
+        where = _first((value < low) | (value > high)) or ()
+        text = f'{_outside(name, value, where)}, expected from {low[where]} to {high[where]}'
+        if strict or self.space.dtype.kind != 'f':
+            raise UserError(f'{text}.')
+        return text
+
+    def check_form(self, name: str, value: Any) -> None:
+        """Raise a UserError if dtype or shape differ from those of the space."""
+        value = np.asarray(value)
+        if self.fits(value):
+            return
         seen = f'dtype {value.dtype}, shape {value.shape}'
         if value.dtype.kind in 'biuf' and value.size:
             seen += f', least {value.min()}, greatest {value.max()}'
         expected = describe(self.space)
         raise UserError(f'{name} is outside of its space: expected {expected}, got {seen}.')
+
+
+def _full(space: Any) -> bool:
+    """Whether every value of the dtype lies within the bounds."""
+    if space.dtype.kind not in 'iu':
+        return space.dtype.kind == 'b'
+    (low, high), info = bounds(space), np.iinfo(space.dtype)
+    return bool((low == info.min).all() and (high == info.max).all())
+
+
+def _first(mask: np.ndarray) -> tuple[int, ...] | None:
+    """Return the index of the first True of an array, None if there is none."""
+    found = np.argwhere(mask)
+    return tuple(found[0].tolist()) if len(found) else None
+
+
+def _outside(name: str, value: np.ndarray, where: tuple[int, ...]) -> str:
+    """Return the beginning of a message about one entry of an array."""
+    index = where[0] if len(where) == 1 else where
+    seen = f'entry {index} is {value[where]}' if where else f'it is {value[()]}'
+    return f'{name} is outside of its space: {seen}'
+
+
+def narrow(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return whole numbers in an integer dtype, or as they are where it cannot hold them."""
+    cast = value.astype(dtype)
+    return cast if np.array_equal(cast, value) else value
+
+
+def to_float32(name: str, value: Any) -> np.ndarray:
+    """Return numbers as a new float32 array. Raises UserError for a finite one too large."""
+    value = np.asarray(value)
+    with np.errstate(over='ignore'):
+        cast = value.astype(np.float32)
+    where = _first(np.isinf(cast) & np.isfinite(value))
+    if where is not None:
+        raise UserError(
+            f'{_outside(name, value, where)}, which does not fit float32 (up to '
+            f'{np.finfo(np.float32).max:.1e}); scale it in the environment.'
+        )
+    return cast
 
 
 def contains(space: Any, value: Any) -> bool:
@@ -89,6 +163,40 @@ def contains(space: Any, value: Any) -> bool:
 def check(name: str, space: Any, value: Any) -> None:
     """Raise a UserError if a value is not in a space; see Guard."""
     Guard(space).check(name, value)
+
+
+def check_names(obs_space: Any, act_space: Any) -> None:
+    """Raise a UserError for a key that others of the run use, or that is none.
+
+    Observations and actions of a step are stored side by side, together with what the replay
+    adds, and sent with what a parallel run adds.
+    """
+    for what, keys in (('Observation', obs_space), ('Action', act_space)):
+        for key in keys:
+            if not isinstance(key, str) or not key:
+                raise UserError(f'{what} {key!r} needs a name that is a text.')
+            if key in RESERVED:
+                raise _taken(f'{what} {key!r} has a name that runs use themselves')
+    for key in act_space:
+        if key in obs_space or key in FLAGS:
+            raise _taken(f'Action {key!r} has the name of an observation')
+        if key.startswith(LOG):
+            raise _taken(f'Action {key!r} begins with {LOG}, as logged observations do')
+
+
+def _taken(text: str) -> UserError:
+    return UserError(f'{text}; rename it in the environment, or with a wrapper.')
+
+
+def join_keys(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return one dict of all parts. Raises UserError for a key that two of them have."""
+    joined: dict[str, Any] = {}
+    for part in parts:
+        for key, value in part.items():
+            if key in joined:
+                raise _taken(f'Two entries of a space would both be named {key!r}')
+            joined[key] = value
+    return joined
 
 
 def describe(space: Any) -> str:

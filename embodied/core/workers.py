@@ -20,10 +20,12 @@ from typing import Any
 
 import cloudpickle
 
+from . import warn
 from .base import Spaces, Step
 from .errors import UserError
 
 END, GONE = 'end', 'gone'  # what a process gets instead of an action
+WARNING = 'warning'  # what is no answer, but to be said once for all environments
 GRACE = 5.0  # seconds in which a process may end by itself
 
 
@@ -107,7 +109,7 @@ class ProcessEnv:
         """Wait for the step that is under way, at most for some seconds, and drop it."""
         with contextlib.suppress(EOFError, OSError):
             if self._conn.poll(limit):
-                self._conn.recv()
+                self._receive()
 
     def ask_to_end(self) -> None:
         """Let the process close its environment, without waiting for it."""
@@ -128,7 +130,7 @@ class ProcessEnv:
     def _result(self) -> Any:
         try:
             self._await()
-            error, value = self._conn.recv()
+            error, value = self._receive()
         except (EOFError, OSError):
             self._process.join(5)
             code = self._process.exitcode
@@ -138,6 +140,14 @@ class ProcessEnv:
         if error:
             raise RuntimeError(f'Env {self.index} failed in its process:\n{value}')
         return value
+
+    def _receive(self) -> Any:
+        """Return the next message, after the warnings that come before it."""
+        while True:
+            kind, value = self._conn.recv()
+            if kind != WARNING:
+                return kind, value
+            warn.once(*value)
 
     def _await(self) -> None:
         """Raise a RuntimeError if the answer takes too long."""
@@ -160,6 +170,7 @@ def _serve(conn: connection.Connection, factory: bytes) -> None:
 def serve(conn: Any, make: Callable) -> None:
     """Answer with the spaces of `make()`, and then to each action with its observation."""
     env = action = None
+    warn.hand_over(lambda topic, text: _warn(conn, topic, text))
     try:
         env = make()
         action = _exchange(conn, (env.obs_space, env.act_space))
@@ -191,6 +202,11 @@ def _exchange(conn: Any, result: Any) -> Any:
         return conn.recv()
     except (EOFError, ConnectionError):
         return GONE
+
+
+def _warn(conn: Any, topic: str, text: str) -> None:
+    with contextlib.suppress(OSError):  # the parent is gone
+        conn.send((WARNING, (topic, text)))
 
 
 def _report(conn: Any, error: Exception) -> None:

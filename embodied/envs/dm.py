@@ -7,6 +7,7 @@ from typing import Any
 import elements
 import numpy as np
 
+from embodied.core import spaces
 from embodied.core.base import Env
 from embodied.core.errors import UserError
 
@@ -38,8 +39,9 @@ class FromDM(Env):
     Observations keep their names; one that has none is `image` if it is uint8 with three axes,
     else `observation`; an action without a name is `action`. Whole numbers of a range of at
     most 256 become classes that count from 0, others become float32. Arrays without entries
-    are left out. A last step with discount 0 is terminal; one with another discount is a time
-    limit. `squeeze`: take a leading axis of one entry off each observation.
+    are left out; observations beside the spec are passed on, for CheckSpaces to name. A last
+    step with discount 0 is terminal; one with another discount is a time limit. `squeeze`: take
+    a leading axis of one entry off each observation.
     """
 
     def __init__(self, env: Any, squeeze: bool = False):
@@ -48,6 +50,7 @@ class FromDM(Env):
         self._done = True
         specs = _named(env.observation_spec(), 'observation')
         self._obs_specs = {k: _Spec(k, v, squeeze) for k, v in specs.items() if _size(v)}
+        self._declared = {*specs}
         acts = _named(env.action_spec(), 'action')
         self._act_specs = {k: _Spec(k, v, action=True) for k, v in acts.items() if _size(v)}
         self._plain_obs = not hasattr(env.observation_spec(), 'items')
@@ -88,9 +91,11 @@ class FromDM(Env):
         values = step.observation
         if self._plain_obs:
             values = dict.fromkeys(self._obs_specs, values)
+        reward = 0.0 if step.reward is None else step.reward
         return {
+            **{k: v for k, v in values.items() if k not in self._declared},
             **{k: v.encode(values[k]) for k, v in self._obs_specs.items()},
-            'reward': np.float32(0.0 if step.reward is None else step.reward),
+            'reward': spaces.to_float32("Observation 'reward'", reward),
             'is_first': step.first(),
             'is_last': self._done,
             'is_terminal': self._done and step.discount == 0,
@@ -118,6 +123,10 @@ class _Spec:
             low = np.where(self._low <= -NO_BOUND, -np.inf, self._low)
             high = np.where(self._high >= NO_BOUND, np.inf, self._high)
             self.space = elements.Space(np.float32, shape, low, high)
+        elif _is_image(self._dtype, shape) and np.isfinite(self._high).all():
+            bounds = (np.broadcast_to(x, spec.shape) for x in (self._low, self._high))
+            low, high = (x.astype(int).reshape(shape) for x in bounds)
+            self.space = elements.Space(self._dtype, shape, low, high + 1)
         else:
             self.space = elements.Space(self._dtype, shape)
 

@@ -10,6 +10,7 @@ import elements
 import numpy as np
 
 from embodied import envs, wrappers
+from embodied.core import spaces
 from embodied.core.base import Env
 from embodied.core.errors import UserError
 from embodied.envs import gymspaces
@@ -163,7 +164,7 @@ class FromGym(Env):
     ) -> dict[str, Any]:
         return {
             **self._obs.encode(obs),
-            'reward': np.float32(np.asarray(reward).item()),
+            'reward': spaces.to_float32("Observation 'reward'", np.asarray(reward).item()),
             'is_first': is_first,
             'is_last': self._done,
             'is_terminal': is_terminal,

@@ -1,18 +1,21 @@
 """Spaces of Gymnasium or the old Gym as flat dicts of ours, with both ways between values.
 
-Entries of nested Dict and Tuple spaces get keys joined by '/'. Discrete, MultiDiscrete,
-MultiBinary and integer boxes of at most 256 values become classes that count from 0; all other
-boxes but images become float32 numbers. Arrays without entries are left out.
+Entries of nested Dict and Tuple spaces get keys joined by '/', numbers among them as text.
+Discrete, MultiDiscrete, MultiBinary and integer boxes of at most 256 values become classes that
+count from 0; all other boxes but observed images become float32 numbers. Arrays without entries
+are left out. Values beside those of the space are passed on, for CheckSpaces to name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import elements
 import numpy as np
 
+from embodied.core import spaces
 from embodied.core.errors import UserError
 
+MOST = np.iinfo(np.int32).max  # classes that can be counted
 CLASSES = 256  # whole numbers with a wider range than this are numbers, not classes
 
 
@@ -28,23 +31,30 @@ def codec(space: Any, name: str, split: bool = False, top: bool = True) -> Codec
     """Translate a space whose own key is `name`; keys of a Dict at the top have no prefix.
 
     With `split`, as for actions, an array of classes with unequal counts becomes one key per
-    entry: name/0, name/1, …. Raises UserError for kinds that have no fixed shape.
+    entry: name/0, name/1, …. Raises UserError for kinds that have no fixed shape, for more
+    classes than can be counted, and if two entries would get the same key.
     """
     kinds = _kinds(space)
     if 'Dict' in kinds:
-        keys = {k: k if top else f'{name}/{k}' for k in space.spaces}
-        return _nested({k: codec(v, keys[k], split, False) for k, v in space.spaces.items()})
+        prefix = '' if top else f'{name}/'
+        parts = {k: codec(v, f'{prefix}{k}', split, False) for k, v in space.spaces.items()}
+        return _nested(parts, prefix)
     if 'Tuple' in kinds:
         parts = {i: codec(v, f'{name}/{i}', split, False) for i, v in enumerate(space.spaces)}
-        nested = _nested(parts)
+        nested = _nested(parts, f'{name}/')
         return nested._replace(decode=lambda act: tuple(nested.decode(act).values()))
     if 0 in (space.shape or ()):
         return Codec({}, lambda value: {}, lambda act: np.zeros(space.shape, space.dtype))
-    if is_image(space):
+    if is_image(space) and not split:
         return _image(space, name)
     counts, start = _counts(space, name)
     if counts is None:
         return _numbers(space, name)
+    if counts.max() > MOST:
+        raise UserError(
+            f'Space {space} of {name!r} has {counts.max():,} classes; expected at most '
+            f'{MOST:,}, the numbers of int32. Make it a Box of floats with a wrapper.'
+        )
     if split and len(set(counts.flat)) > 1:
         return _split(space, name, counts, start)
     return _classes(space, name, counts, start)
@@ -83,11 +93,15 @@ def _kinds(space: Any) -> set[str]:
     return {kind.__name__ for kind in type(space).__mro__}
 
 
-def _nested(parts: dict[Any, Codec]) -> Codec:
-    merged = {key: space for part in parts.values() for key, space in part.spaces.items()}
+def _nested(parts: dict[Any, Codec], prefix: str) -> Codec:
+    merged = spaces.join_keys(part.spaces for part in parts.values())
 
-    def encode(value: Any) -> dict[str, np.ndarray]:
-        return {k: x for i, part in parts.items() for k, x in part.encode(value[i]).items()}
+    def encode(value: Any) -> dict[str, Any]:
+        found = value if isinstance(value, Mapping) else range(len(value))
+        encoded = {f'{prefix}{i}': value[i] for i in found if i not in parts}
+        for index, part in parts.items():
+            encoded |= part.encode(value[index])
+        return encoded
 
     def decode(act: dict[str, Any]) -> Any:
         return {index: part.decode(act) for index, part in parts.items()}
@@ -96,21 +110,27 @@ def _nested(parts: dict[Any, Codec]) -> Codec:
 
 
 def _image(space: Any, name: str) -> Codec:
-    ours = elements.Space(np.uint8, space.shape, 0, 256)
+    low, high = space.low.astype(int), space.high.astype(int) + 1
+    image = elements.Space(np.uint8, space.shape, low, high)
     return Codec(
-        {name: ours}, lambda value: {name: np.array(value)}, lambda act: np.asarray(act[name])
+        {name: image}, lambda value: {name: np.array(value)}, lambda act: np.asarray(act[name])
     )
 
 
 def _classes(space: Any, name: str, counts: np.ndarray, start: np.ndarray) -> Codec:
     def encode(value: Any) -> dict[str, np.ndarray]:
-        return {name: (np.asarray(value, np.int64) - start).astype(np.int32)}
+        value = np.asarray(value)
+        with np.errstate(invalid='ignore'):
+            whole = value.astype(np.int64)
+        if value.dtype.kind == 'f' and not np.array_equal(whole, value):
+            return {name: value}  # for CheckSpaces to refuse
+        return {name: spaces.narrow(whole - start, np.dtype(np.int32))}
 
     def decode(act: dict[str, Any]) -> Any:
         return (np.asarray(act[name]) + start).astype(space.dtype)[()]
 
-    ours = elements.Space(np.int32, counts.shape, 0, int(counts.max()))
-    return Codec({name: ours}, encode, decode)
+    classes = elements.Space(np.int32, counts.shape, 0, int(counts.max()))
+    return Codec({name: classes}, encode, decode)
 
 
 def _split(space: Any, name: str, counts: np.ndarray, start: np.ndarray) -> Codec:
@@ -123,8 +143,8 @@ def _split(space: Any, name: str, counts: np.ndarray, start: np.ndarray) -> Code
     def decode(act: dict[str, Any]) -> Any:
         return whole.decode({name: np.array([act[key] for key in keys]).reshape(counts.shape)})
 
-    ours = {key: elements.Space(np.int32, (), 0, n) for key, n in keys.items()}
-    return Codec(ours, encode, decode)
+    classes = {key: elements.Space(np.int32, (), 0, n) for key, n in keys.items()}
+    return Codec(classes, encode, decode)
 
 
 def _numbers(space: Any, name: str) -> Codec:
@@ -133,7 +153,7 @@ def _numbers(space: Any, name: str) -> Codec:
         low, high = space.low.astype(np.float32), space.high.astype(np.float32)
 
     def encode(value: Any) -> dict[str, np.ndarray]:
-        return {name: np.array(value, np.float32)}
+        return {name: spaces.to_float32(f'Observation {name!r}', value)}
 
     def decode(act: dict[str, Any]) -> np.ndarray:
         value = np.asarray(act[name], np.float64)

@@ -123,6 +123,100 @@ def test_missing_and_unknown_keys_are_errors():
     assert len(env.actions) == 1
 
 
+def pose(value, space=None, strict=False, **more):
+    """An observation with bounds of its own for each entry, as checked."""
+    low, high = np.float32([-1, 0, -np.inf]), np.float32([1, 9, np.inf])
+    space = space or {'pose': elements.Space(np.float32, (3,), low, high)}
+    env = EchoEnv(space, {}, {'pose': value, **more})
+    return wrappers.wrap(env, strict)
+
+
+def test_floats_beyond_their_bounds_are_said_once_with_entry_value_and_bounds(capsys):
+    wrapped = pose(np.float32([0, 9.5, 3]))
+    for _ in range(3):
+        np.testing.assert_array_equal(wrapped.step(act())['pose'], np.float32([0, 9.5, 3]))
+    pose(np.float32([-2, 0, 0])).step(act())  # another environment of the same kind
+    assert capsys.readouterr().out == (
+        "Warning: Observation 'pose' is outside of its space: entry 1 is 9.5, expected from "
+        '0.0 to 9.0. Bounds of numbers are used for nothing, so the run goes on '
+        '(run.strict_spaces).\n'
+    )
+    with pytest.raises(embodied.UserError, match=r'entry 1 is 9\.5, expected from 0'):
+        pose(np.float32([0, 9.5, 3]), strict=True).step(act())
+
+
+@pytest.mark.parametrize(
+    ('value', 'words'),
+    [
+        (np.float32([0, 1, np.inf]), 'entry 2 is inf, which is not finite'),
+        (np.float32([np.nan, 1, 0]), 'entry 0 is nan, which is not finite'),
+        (np.float32([-np.inf, 1, 0]), 'entry 0 is -inf, which is not finite'),
+        (np.float64([0, 0, 1e39]), r'entry 2 is 1e\+39, which does not fit float32'),
+        (np.float32([0, 1]), r'shape \(2,\)'),
+        (np.array(['a', 'b', 'c']), 'dtype <U1'),
+    ],
+)
+def test_what_is_no_number_or_of_another_form_stays_an_error(value, words):
+    with pytest.raises(embodied.UserError, match=f"^Observation 'pose' .*{words}"):
+        pose(value).step(act())
+
+
+@pytest.mark.parametrize(
+    ('space', 'value', 'words'),
+    [
+        (elements.Space(np.int32, (2, 2), 0, 5), np.int32([[0, 1], [2, 5]]), r'\(1, 1\) is 5'),
+        (elements.Space(np.int64, (), 0, 5), np.int64(-1), 'it is -1, expected from 0 to 4'),
+        (elements.Space(np.uint8, (1, 1, 2), 0, 2), np.uint8([[[1, 2]]]), r'\(0, 0, 1\) is 2'),
+    ],
+)
+def test_whole_numbers_outside_stay_an_error(space, value, words):
+    with pytest.raises(embodied.UserError, match=words):
+        pose(value, {'pose': space}).step(act())
+
+
+def test_observations_beside_the_space_are_left_out_and_said_once(capsys):
+    more = {'speed': 3.0, 'other': np.zeros(2)}
+    wrapped = pose(np.zeros(3), **more)
+    seen = [wrapped.step(act()) for _ in range(2)]
+    assert all(x.keys() == wrapped.obs_space.keys() for x in seen)
+    out = capsys.readouterr().out
+    assert out.startswith("Warning: The environment returns ['other', 'speed'] beside its")
+    assert out.count('\n') == 1
+    with pytest.raises(embodied.UserError, match=r"has \['other', 'speed'\] beyond its space"):
+        pose(np.zeros(3), strict=True, **more).step(act())
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf, 1e300, 7.0])
+def test_logged_numbers_may_be_anything(value, capsys):
+    space = {'log/loss': elements.Space(np.float64, (), 0, 1)}
+    wrapped = wrappers.wrap(EchoEnv(space, {}, {'log/loss': np.float64(value)}), strict=True)
+    with np.errstate(over='ignore'):
+        np.testing.assert_equal(wrapped.step(act())['log/loss'], np.float32(value))
+    assert capsys.readouterr().out == ''
+
+
+@pytest.mark.parametrize(
+    ('obs', 'acts', 'words'),
+    [
+        (('stepid',), (), "Observation 'stepid'"),
+        (('consec',), (), "Observation 'consec'"),
+        (('envid',), (), "Observation 'envid'"),
+        ((), ('is_eval',), "Action 'is_eval'"),
+        (('move',), ('move',), "Action 'move' has the name of an observation"),
+        (('reset',), (), "Action 'reset' has the name of an observation"),
+        ((), ('reward',), "Action 'reward' has the name"),
+        ((), ('log/move',), "Action 'log/move' begins with log/"),
+        ((3,), (), 'Observation 3 needs a name that is a text'),
+        (('',), (), 'needs a name'),
+    ],
+)
+def test_names_that_would_hide_others_are_refused(obs, acts, words):
+    space = elements.Space(np.float32)
+    env = EchoEnv(dict.fromkeys(obs, space), dict.fromkeys(acts, space), {})
+    with pytest.raises(embodied.UserError, match=words):
+        wrappers.wrap(env)
+
+
 def test_float_actions_are_clipped_and_discrete_ones_refused():
     space = {
         'cont': elements.Space(np.float32, (2,), np.float32([-2, -np.inf]), np.float32(2)),

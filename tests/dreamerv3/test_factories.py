@@ -84,7 +84,7 @@ def test_an_action_outside_of_its_space_is_named(tmp_path):
         'act_cont': np.zeros(6, np.float32),
         'reset': np.bool_(False),
     }
-    with pytest.raises(embodied.UserError, match=r"'act_disc'.*greatest 5"):
+    with pytest.raises(embodied.UserError, match=r"'act_disc'.* is 5, expected from 0 to 4"):
         env.step(act)
 
 

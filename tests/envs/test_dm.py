@@ -100,3 +100,16 @@ def test_a_plain_environment():
     seen = playing.play(env, 6)
     assert playing.ends(seen) == ([1, 3, 5], [])
     assert seen[1]['observation'].tolist() == [1, 1, 1]
+
+
+def test_masks_keep_their_range_and_what_is_not_declared_is_named(capsys):
+    raw = toys.timer()
+    specs, obs = raw.observation_spec(), raw.obs
+    mask = type(specs['image'])((4, 6, 3), np.uint8, 0, 1)
+    raw.observation_spec = lambda: {**specs, 'mask': mask}
+    raw.obs = lambda: {**obs(), 'mask': np.ones((4, 6, 3), np.uint8), 'speed': 3.0}
+    env = wrappers.wrap(FromDM(raw))
+    assert embodied.spaces.bounds(env.obs_space['mask'])[1].max() == 1
+    zero = {k: np.zeros(v.shape, v.dtype) for k, v in env.act_space.items()}
+    assert env.step(zero).keys() == env.obs_space.keys()
+    assert "returns ['speed'] beside" in capsys.readouterr().out

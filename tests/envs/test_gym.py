@@ -1,10 +1,13 @@
 """Gymnasium environments: ids, spaces, and the two ways to end."""
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
 
+import dreamerv3
 import embodied
 from embodied import envs
 from embodied.core import wrappers
@@ -204,11 +207,118 @@ def test_float64_bounds_hold_in_float32():
     )
 
 
-def test_an_observation_outside_of_its_space_is_named():
-    with pytest.raises(embodied.UserError, match=r"'vector'.*greatest 2"):
-        first(gs.Box(-1, 1, (2,)), np.array([0.0, 2.0], np.float32))
-    with pytest.raises(embodied.UserError, match=r"'image'.*float64"):
-        first(gs.Box(0, 255, (8, 8, 3), np.uint8), np.zeros((8, 8, 3)))
+@pytest.mark.parametrize(
+    ('space', 'value', 'words'),
+    [
+        (gs.Box(0, 255, (8, 8, 3), np.uint8), np.zeros((8, 8, 3)), r"'image'.*float64"),
+        (
+            gs.Box(0, 1, (1, 1, 2), np.uint8),
+            np.uint8([[[1, 2]]]),
+            r'1\) is 2, .* 0 to 1',
+        ),
+        (gs.Discrete(5), 2**32 + 1, r"'vector'.*int64"),  # would be 1 in int32
+        (gs.Discrete(5), 2.5, r"'vector'.*float64.*2\.5"),
+        (gs.MultiDiscrete([5, 5]), np.array([4, 5]), r'entry 1 is 5, expected from 0 to 4'),
+        (gs.Box(-9, 9, (2,), np.float64), np.array([0, 1e39]), r'1e\+39, which does not fit'),
+        (gs.Box(-9, 9, (2,), np.float64), np.array([0, np.inf]), r'entry 1 is inf.*not finite'),
+    ],
+)
+def test_an_observation_outside_of_its_space_is_named(space, value, words):
+    with pytest.raises(embodied.UserError, match=words):
+        first(space, value)
+
+
+def test_a_reward_that_float32_cannot_hold_is_named():
+    inner, env = fake()
+    env.step(act(env))
+    inner.step = lambda action: (inner.obs, 1e300, False, False, {})
+    with pytest.raises(embodied.UserError, match=r"'reward'.*1e\+300, which does not fit"):
+        env.step(act(env))
+
+
+class Lander(gymnasium.Env):
+    """Leaves the declared bounds of its second entry, as LunarLander does when it climbs."""
+
+    observation_space = gs.Box(np.float32([-2.5, -2.5, 0]), np.float32([2.5, 2.5, 1]))
+    action_space = gs.Discrete(4)
+
+    def reset(self, seed=None, options=None):
+        self.height = np.float32(2.0)
+        return np.float32([0, self.height, 1]), {}
+
+    def step(self, action):
+        self.height += np.float32(0.1)
+        return np.float32([0, self.height, 1]), 0.0, self.height > 3, False, {}
+
+
+@pytest.mark.parametrize('strict', [False, True])
+def test_a_run_goes_on_beyond_declared_bounds_unless_they_are_strict(tmp_path, capsys, strict):
+    flags = {'steps': 60, 'envs': 2, 'strict_spaces': strict}
+    train = lambda: dreamerv3.train(
+        Lander, tmp_path, ['debug'], random_agent=True, run=flags, logger={'outputs': ['jsonl']}
+    )
+    words = r"Observation 'vector' is .*entry 1 is 2\.\d+, expected from -2\.5 to 2\.5"
+    if strict:
+        with pytest.raises(embodied.UserError, match=r'Env 0, step \d+: ' + words):
+            train()
+    else:
+        train()
+        out = capsys.readouterr().out
+        assert len(re.findall(f'Warning: {words}', out)) == out.count('Warning') == 1
+        assert (tmp_path / 'scores.jsonl').read_text().count('score') >= 4
+
+
+def test_values_beside_the_space_are_named(capsys):
+    space = gs.Dict({'a': gs.Discrete(2), 'in': gs.Dict({'b': gs.Tuple((gs.Discrete(3),))})})
+    value = {'a': 1, 'speed': 2.0, 'in': {'b': (2, 'more'), 'deep': None}}
+    assert first(space, value) == {'a': 1, 'in/b/0': 2}
+    out = capsys.readouterr().out
+    assert "returns ['in/b/1', 'in/deep', 'speed'] beside" in out
+
+
+@pytest.mark.parametrize(
+    ('space', 'key'),
+    [
+        ({'a': gs.Dict({'b': gs.Discrete(2)}), 'a/b': gs.Discrete(3)}, 'a/b'),
+        ({'a': gs.Tuple((gs.Discrete(2),)), 'a/0': gs.Discrete(3)}, 'a/0'),
+        ({'a': gs.MultiDiscrete([2, 3]), 'a/1': gs.Discrete(3)}, 'a/1'),
+        ({'x': gs.Dict({'1': gs.Discrete(2), 1: gs.Discrete(3)})}, 'x/1'),
+    ],
+)
+def test_entries_that_would_share_a_name_are_refused(space, key):
+    with pytest.raises(embodied.UserError, match=f'both be named {key!r}'):
+        fake(act_space=gs.Dict(space))
+    if 'a/1' not in space:  # only actions are split
+        with pytest.raises(embodied.UserError, match=f'both be named {key!r}'):
+            fake(gs.Dict(space))
+
+
+def test_whole_numbers_as_keys_become_text():
+    space = gs.Dict({3: gs.Discrete(4), 'in': gs.Dict({7: gs.Discrete(9)})})
+    assert first(space, {3: 1, 'in': {7: 8}}) == {'3': 1, 'in/7': 8}
+    assert decoded(space, **{'3': np.int32(2), 'in__7': np.int32(5)}) == {3: 2, 'in': {7: 5}}
+
+
+@pytest.mark.parametrize('acting', [False, True])
+def test_more_classes_than_int32_counts_are_refused(acting):
+    space = gs.Discrete(2**40)
+    with pytest.raises(embodied.UserError, match=r"'(vector|action)' has 1,099,511,627,776 cl"):
+        fake(**{'act_space' if acting else 'obs_space': space})
+
+
+def test_images_keep_their_declared_range():
+    high = np.tile(np.uint8([255, 1]), (4, 4, 1))
+    mixed = gs.Box(0 * high, high, dtype=np.uint8)
+    space = gs.Dict({'mask': gs.Box(2, 7, (4, 4, 1), np.uint8), 'mixed': mixed})
+    _, env = fake(space)
+    bounds = {k: embodied.spaces.bounds(env.obs_space[k]) for k in space.spaces}
+    assert (bounds['mask'][0].max(), bounds['mask'][1].min()) == (2, 7)
+    np.testing.assert_array_equal(bounds['mixed'][1], high)
+
+
+def test_an_action_that_looks_like_an_image_is_one_of_classes():
+    got = decoded(gs.Box(2, 5, (1, 1, 2), np.uint8), action=np.int32([[[0, 3]]]))
+    np.testing.assert_array_equal(got, np.uint8([[[2, 5]]]))
 
 
 def test_observations_are_copies():

@@ -19,6 +19,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-def wrap(env: Env) -> Env:
-    """Return the environment as the driver wants it."""
-    return ClipAction(CheckSpaces(UnifyDtypes(NormalizeAction(env))))
+def wrap(env: Env, strict: bool = False) -> Env:
+    """Return the environment as the driver wants it; strict: see CheckSpaces."""
+    return ClipAction(CheckSpaces(UnifyDtypes(NormalizeAction(env)), strict))

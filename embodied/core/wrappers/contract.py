@@ -5,7 +5,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from .. import spaces
+from .. import spaces, warn
 from ..base import Env, Spaces, Step
 from ..errors import UserError
 from .base import Wrapper
@@ -82,7 +82,15 @@ class UnifyDtypes(Wrapper):
         obs = self.env.step(action)
         # A key without a space is left for CheckSpaces to name.
         known = self._obs_space
-        return {k: _cast(v, known[k].dtype) if k in known else v for k, v in obs.items()}
+        return {k: self._unify(k, v) if k in known else v for k, v in obs.items()}
+
+    def _unify(self, key: str, value: Any) -> Any:
+        """Cast an observation. Raises UserError for a finite one that float32 cannot hold."""
+        value, dtype = np.asarray(value), self._obs_space[key].dtype
+        wide = dtype == np.float32 and value.dtype.kind == 'f' and value.itemsize > 4
+        if wide and not key.startswith(spaces.LOG):
+            return spaces.to_float32(f'Observation {key!r}', value)
+        return _cast(value, dtype)
 
 
 def _unified_space(space: Any) -> Any:
@@ -104,37 +112,69 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
     if value.dtype == dtype or dtype.kind in 'US':
         return value
     if value.dtype.kind in 'iu' and dtype.kind in 'iu':
-        cast = value.astype(dtype)
-        return cast if np.array_equal(cast, value) else value
+        return spaces.narrow(value, dtype)
     if not np.can_cast(value.dtype, dtype, 'same_kind'):
         return value
-    with np.errstate(over='ignore'):  # an overflow becomes inf, which CheckSpaces names
+    with np.errstate(over='ignore'):
         return value.astype(dtype)
 
 
 class CheckSpaces(Wrapper):
-    """Raises a UserError for a key or value outside of the spaces, in both directions."""
+    """Raises a UserError for a key or value outside of the spaces, in both directions.
 
-    def __init__(self, env: Env):
+    Two things are said once and do not end the run, unless `strict`: observed floats that are
+    finite and beyond their bounds, which are used for nothing, and observations beside the
+    declared ones, which are left out. Floats under log/ may be anything.
+    """
+
+    def __init__(self, env: Env, strict: bool = False):
         super().__init__(env)
+        spaces.check_names(env.obs_space, env.act_space)
+        self._strict = strict
         self._obs = {k: spaces.Guard(s) for k, s in env.obs_space.items()}
         self._act = {k: spaces.Guard(s) for k, s in env.act_space.items()}
 
     def step(self, action: Step) -> Step:
-        self._check('Action', self._act, action)
+        self._check_keys('Action', self._act, action)
+        for key, value in action.items():
+            self._act[key].check(f'Action {key!r}', value)
         obs = self.env.step(action)
-        self._check('Observation', self._obs, obs)
+        if obs.keys() != self._obs.keys():
+            obs = self._declared(obs)
+        for key, value in obs.items():
+            self._check_obs(key, value)
         return obs
 
-    def _check(self, what: str, guards: dict, values: Step) -> None:
+    def _check_obs(self, key: str, value: Any) -> None:
+        guard, name = self._obs[key], f'Observation {key!r}'
+        if key.startswith(spaces.LOG) and guard.space.dtype.kind == 'f':
+            guard.check_form(name, value)
+        elif beyond := guard.check(name, value, self._strict):
+            warn.once(
+                f'{name} {spaces.describe(guard.space)}',
+                f'{beyond}. Bounds of numbers are used for nothing, so the run goes on '
+                '(run.strict_spaces).',
+            )
+
+    def _declared(self, obs: Step) -> Step:
+        """Leave out observations that have no space, and say so."""
+        extra = sorted(map(str, obs.keys() - self._obs.keys()))
+        if self._strict or not self._obs.keys() <= obs.keys():
+            self._check_keys('Observation', self._obs, obs)
+        warn.once(
+            f'beside {sorted(self._obs)}',
+            f'The environment returns {extra} beside its observation space, which are left '
+            'out; declare them for the agent to see (run.strict_spaces).',
+        )
+        return {key: obs[key] for key in self._obs}
+
+    def _check_keys(self, what: str, guards: dict, values: Step) -> None:
         if values.keys() != guards.keys():
             missing = sorted(guards.keys() - values.keys())
-            extra = sorted(values.keys() - guards.keys())
+            extra = sorted(map(str, values.keys() - guards.keys()))
             raise UserError(
                 f'{what} lacks the keys {missing} and has {extra} beyond its space.'
             )
-        for key, value in values.items():
-            guards[key].check(f'{what} {key!r}', value)
 
 
 class ClipAction(Wrapper):

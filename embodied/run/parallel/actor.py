@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import rpc
+from ...core import rpc, warn
 from ...core.errors import UserError
 from ...logging import Rate
 from . import logger
@@ -69,12 +69,15 @@ class Actor:
         return self._ident
 
     def act(self, reply: Any, message: dict) -> None:
-        """The endpoint: {actor, envid, is_eval, obs} of one env. Replies [act, word].
+        """The endpoint: {actor, envid, is_eval, obs, warnings} of one env. Replies [act, word].
 
         `actor` is the `ident` that the env was told. The word is go; reset (act is of no
-        meaning then, and `ident` is to be asked again); or end, when the run is over.
+        meaning then, and `ident` is to be asked again); or end, when the run is over. Each of
+        the warnings, [topic, text], is said once for all envs.
         """
         request = Request(reply, message, self._args, self._agent.obs_space)
+        for topic, text in message.get('warnings', ()):
+            warn.once(str(topic), str(text))
         with self._changed:
             if not self._over:
                 self._pending.append(request)

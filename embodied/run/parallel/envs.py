@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import processes, rpc, signals
+from ...core import processes, rpc, signals, warn
 from ...core.driver import accepts
 from ...core.errors import UserError
 from . import common
@@ -72,11 +72,15 @@ def parallel_env(
         watch = _Watch(envid, args.env_timeout)
         act = {k: np.zeros(space.shape, space.dtype) for k, space in env.act_space.items()}
         act['reset'] = np.ones((), bool)
+        warnings: list[list[str]] = []  # that the actor says, once for all environments
+        warn.hand_over(lambda *warning: warnings.append([*warning]))
+        stack.callback(warn.hand_over, None)
         actor, word = client.call('ident'), 'go'
         while word != 'end':
             with watch:
                 obs = env.step(act)
             about = {'actor': _result(actor), 'envid': envid, 'is_eval': is_eval}
+            about['warnings'] = [warnings.pop(0) for _ in range(len(warnings))]
             act, word = _result(client.call('act', {**about, 'obs': obs}))
             if word == 'reset':
                 actor = client.call('ident')

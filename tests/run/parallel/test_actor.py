@@ -58,8 +58,9 @@ class Reply:
 class Env:
     """An environment process in this one."""
 
-    def __init__(self, actor, envid, is_eval=False, client=b'first', length=5):
+    def __init__(self, actor, envid, is_eval=False, client=b'first', length=5, warnings=()):
         self.actor, self.envid, self.client = actor, envid, client
+        self.warnings = warnings
         self.ident = actor.ident()
         self.is_eval, self.env = is_eval, CounterEnv(envid, length=length)
         self.act = {'action': np.int32(0), 'reset': np.bool_(True)}
@@ -71,7 +72,7 @@ class Env:
     def ask_again(self):
         reply = Reply(self.client)
         about = {'actor': self.ident, 'envid': self.envid, 'is_eval': self.is_eval}
-        self.actor.act(reply, {**about, 'obs': self.obs})
+        self.actor.act(reply, {**about, 'obs': self.obs, 'warnings': self.warnings})
         return reply
 
     def take(self, reply):
@@ -290,3 +291,10 @@ def test_an_error_of_the_policy_is_kept_for_the_one_who_asks(make):
 def test_batch_size(envs, evals, flag, size):
     args = elements.Config(envs=envs, eval_envs=evals, actor_batch=flag)
     assert actor.batch_size(args) == size
+
+
+def test_warnings_of_all_environments_are_said_once(make, capsys):
+    found = make(envs=2, actor_batch=2)
+    envs = [Env(found, i, warnings=[['topic', f'said by {i}']]) for i in range(2)]
+    play(envs, 3)
+    assert capsys.readouterr().out == 'Warning: said by 0\n'
