@@ -1,6 +1,7 @@
 """The replay: steps in, batches of sequences out."""
 
 import collections
+import pathlib
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -80,6 +81,11 @@ class Replay:
         self._first = 0
         self._online: collections.deque[int] | None = collections.deque() if online else None
         self._counts: collections.Counter[str] = collections.Counter()
+
+    @property
+    def directory(self) -> pathlib.Path | None:
+        """Where the files are. One process at a time may use it: see `run.lock`."""
+        return self._storage.directory
 
     def __len__(self) -> int:
         """The number of items."""

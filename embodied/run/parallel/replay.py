@@ -39,11 +39,16 @@ def parallel_replay(
     | drain | | lets all inserts through for some seconds |
 
     Both replays and the limiter are saved under logdir/ckpt/replay every run.save_every
-    seconds, if there was traffic, and at the end; they are loaded at the start.
+    seconds, if there was traffic, and at the end; they are loaded at the start. Raises
+    UserError where a run of any script uses the folder of one of the replays.
     """
     common.check_address(args, 'replay_addr', 'logger_addr')
-    with signals.Stop() as stop, lock.held(common.folder(args, 'replay')):
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(signals.Stop())
+        stack.enter_context(lock.held(common.folder(args, 'replay')))
         service = Service(make_replay_train, make_replay_eval, make_stream, args)
+        for replay in (service.train, service.eval):
+            stack.enter_context(lock.replay(replay))
         server = rpc.Server(args.replay_addr, 'replay', args.bind)
         cp = service.resume()
         server.bind('drain', service.drain)
