@@ -46,6 +46,11 @@ class Chunk:
         self.grown = True
         return index
 
+    def give_back(self) -> None:
+        """Take back the last `reserve`."""
+        self.length -= 1
+        self.refs -= 1
+
     def filled(self) -> None:
         """Say that all reserved steps have been written."""
 

@@ -1,6 +1,7 @@
 """The replay: steps in, batches of sequences out."""
 
 import collections
+import pathlib
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UserError
-from . import blocks, estimate, limiters, selectors
+from . import estimate, journal, limiters, selectors
 from .chunk import Chunk, Span
 from .ring import Ring
 from .storage import Storage
@@ -81,6 +82,11 @@ class Replay:
         self._online: collections.deque[int] | None = collections.deque() if online else None
         self._counts: collections.Counter[str] = collections.Counter()
 
+    @property
+    def directory(self) -> pathlib.Path | None:
+        """Where the files are. One process at a time may use it: see `run.lock`."""
+        return self._storage.directory
+
     def __len__(self) -> int:
         """The number of items."""
         return len(self._items)
@@ -96,38 +102,47 @@ class Replay:
         with self._lock:
             self._storage.check(step)
             stream = self._stream(worker)
-            chunk, index = stream.reserve()
+            chunk, index = stream.chunk, stream.chunk.reserve()
             arrays = chunk.arrays
             for key, value in step.items():
                 arrays[key][index] = value
-            chunk.filled()
-            self._complete(stream)
+            self._complete(stream, (chunk, index))
         self._storage.collect()
 
-    def add_batch(self, steps: Mapping[str, Any], workers: Sequence[Hashable]) -> None:
+    def add_batch(
+        self,
+        steps: Mapping[str, Any],
+        workers: Sequence[Hashable],
+        request: journal.Request | None = None,
+    ) -> None:
         """Append one step to the stream of each of n workers, as n calls of `add` would.
 
         steps: arrays (n, …). One call for many workers is much faster than one for each.
+        request: client and number of a request that may come again, also to the process that
+        comes after a kill; its steps are inserted once. With storage 'disk' a kill leaves all
+        of them or none, and needs the directory.
         """
         steps = _stored(steps)
         count = len(workers)
         if not count:
             return
-        if len(set(workers)) < count:
-            for row, worker in enumerate(workers):
-                self.add({key: value[row] for key, value in steps.items()}, worker)
-            return
         if self._storage.disk:
             self._make_room(steps, (count,), workers)
         with self._lock:
             self._storage.check(steps, (count,))
-            # All get room before any takes it: a full disk leaves no step half written.
-            streams = self._streams_of(workers)
-            blocks.write([x.reserve() for x in streams], steps)
-            for stream in streams:
-                stream.chunk.filled()
-                self._complete(stream)
+            if request and self._storage.has(request):
+                return
+            places = self._reserve(workers)
+            self._storage.write(places, steps, request)
+            for place, worker in zip(places, workers, strict=True):
+                self._complete(self._streams[worker], place)
+            self._storage.settle(request)
         self._storage.collect()
+
+    def received(self, request: journal.Request) -> bool:
+        """Whether the steps of a request are in, perhaps since an earlier process."""
+        with self._lock:
+            return self._storage.has(request)
 
     def sample(self, batch: int, mode: str = 'train') -> dict[str, np.ndarray]:
         """Return `batch` sequences as new arrays (batch, length, …); waits for the first item.
@@ -247,9 +262,12 @@ class Replay:
         """Make the files that workers need for one more step, while sampling goes on."""
         with self._lock:
             self._storage.check(steps, lead)
-            full = sum(self._is_full(worker) for worker in workers)
-        if full:
-            self._storage.prepare(full)
+            needed = sum(
+                self._chunks_for(worker, count)
+                for worker, count in collections.Counter(workers).items()
+            )
+        if needed:
+            self._storage.prepare(needed)
 
     # What follows is called under _lock.
 
@@ -266,19 +284,37 @@ class Replay:
             stream.chunk = self._storage.allocate(stream.chunk)
         return stream
 
-    def _streams_of(self, workers: Sequence[Hashable]) -> list['_Stream']:
-        """Return the streams of a batch; chunks in memory that begin together lie together."""
-        if not self._storage.disk and all(self._is_full(worker) for worker in workers):
-            self._storage.share(len(workers))
-        return [self._stream(worker) for worker in workers]
+    def _reserve(self, workers: Sequence[Hashable]) -> list[tuple[Chunk, int]]:
+        """Return a place for one more step of each, or none at all where the disk is full.
 
-    def _is_full(self, worker: Hashable) -> bool:
-        """Whether one more step of a worker needs another chunk."""
+        Chunks in memory that begin together lie together.
+        """
+        streams = {*workers}
+        if not self._storage.disk and all(self._chunks_for(worker, 1) for worker in streams):
+            self._storage.share(len(streams))
+        places: list[tuple[Chunk, int]] = []
+        try:
+            for worker in workers:
+                chunk = self._stream(worker).chunk
+                places.append((chunk, chunk.reserve()))
+        except UserError:
+            for chunk, _ in reversed(places):
+                chunk.give_back()
+            raise
+        return places
+
+    def _chunks_for(self, worker: Hashable, count: int) -> int:
+        """How many more chunks the next `count` steps of a worker need."""
         stream = self._streams.get(worker)
-        return stream is None or stream.chunk.length == stream.chunk.size
+        room = stream.chunk.size - stream.chunk.length if stream else 0
+        return self._storage.chunks_for(count - room)
 
-    def _complete(self, stream: '_Stream') -> None:
-        """Make the item that the last step of a stream completes, if it does."""
+    def _complete(self, stream: '_Stream', place: tuple[Chunk, int]) -> None:
+        """Count the step at a place, and make the item that it completes, if it does."""
+        chunk, index = place
+        chunk.filled()
+        stream.begins.append(chunk.position(index))
+        stream.count += 1
         if len(stream.begins) < self.length:
             return
         self._insert(stream.begins.popleft())
@@ -371,13 +407,6 @@ class _Stream:
         self.chunk = chunk
         self.begins: collections.deque[int] = collections.deque()
         self.count = 0  # of steps
-
-    def reserve(self) -> tuple[Chunk, int]:
-        """Count one more step and return where it belongs."""
-        index = self.chunk.reserve()
-        self.begins.append(self.chunk.position(index))
-        self.count += 1
-        return self.chunk, index
 
 
 def _stored(step: Mapping[str, Any]) -> dict[str, np.ndarray]:

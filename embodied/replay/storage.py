@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UserError
-from . import files, mapped, restore, windows
+from . import blocks, files, journal, mapped, restore, windows
 from .blocks import Block, Blocks
 from .chunk import Arrays, Chunk, MemoryChunk, Span, Spec, gather
 from .spares import Spares
@@ -49,6 +49,7 @@ class Storage:
         self._spares: Spares | None = None
         if disk and self.directory is not None:
             self._spares = Spares(name, self.directory, chunksize)
+        self._journal: journal.Journal | None = None  # opened by the first request
         self._blocks = Blocks(chunksize)
         self._rows: list[tuple[Block, int]] = []  # for the next chunks, the last one first
         self._lock = lock
@@ -95,6 +96,10 @@ class Storage:
         if self._spares is not None:
             self._spares.prepare(self.spec, count)
 
+    def chunks_for(self, steps: int) -> int:
+        """Return how many new chunks hold so many steps."""
+        return max(0, -(-steps // self._chunksize))
+
     def share(self, count: int) -> None:
         """Let the next `count` chunks in memory lie in one block, in their order."""
         block = self._block(count)
@@ -118,6 +123,35 @@ class Storage:
             before.link(chunk)
             self._release(before)
         return chunk
+
+    def has(self, request: journal.Request) -> bool:
+        """Whether the steps of a request were written. False without a directory."""
+        opened = self._opened_journal()
+        return opened is not None and opened.has(request)
+
+    def write(
+        self,
+        places: list[tuple[Chunk, int]],
+        steps: Mapping[str, np.ndarray],
+        request: journal.Request | None = None,
+    ) -> None:
+        """Write steps (n, …) of a request to n places; `settle` it once they count."""
+        opened = self._opened_journal() if request else None
+        if opened and request and not self.disk:
+            opened.note(request)  # what was inserted and not saved is lost with the memory
+        blocks.write(places, steps)
+        if opened and request and self.disk:
+            opened.commit(request, places)
+
+    def settle(self, request: journal.Request | None) -> None:
+        """Say that the steps of a request count."""
+        if request and self.disk and self._journal:
+            self._journal.settle()
+
+    def _opened_journal(self) -> journal.Journal | None:
+        if self._journal is None and self.directory is not None:
+            self._journal = journal.Journal(self.directory)
+        return self._journal
 
     def _block(self, rows: int) -> Block:
         open_ = sum(chunk.open for chunk in self._chunks.values())
@@ -201,6 +235,8 @@ class Storage:
             return []
         with self._saving:
             with self._lock:
+                if self._journal is None:
+                    journal.recover(self.directory)
                 known, spec = set(self._by_uuid), self.spec
             reader = restore.Reader(self.directory, spec, convert, self._maps)
             # Files of other formats become mapped ones.

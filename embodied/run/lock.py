@@ -1,4 +1,4 @@
-"""One run per folder: a lock that the system takes back however the process ends."""
+"""One run per folder: locks that the system takes back however the process ends."""
 
 import contextlib
 import errno
@@ -6,21 +6,37 @@ import fcntl
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from ..core.errors import UserError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some network file systems
 
 
-@contextlib.contextmanager
-def held(logdir: str | os.PathLike) -> Iterator[None]:
+def held(logdir: str | os.PathLike) -> contextlib.AbstractContextManager[None]:
     """Hold LOGDIR/.lock, and make the folder if there is none.
 
     A file system without locks holds nothing. Afterwards the file is gone again, and folders
     that were made here and stayed empty as well. Raises UserError if another run holds it or
     the folder cannot be made.
     """
-    folder = pathlib.Path(logdir).expanduser()
+    return _held(pathlib.Path(logdir).expanduser(), 'Another run is going on in')
+
+
+def replay(replay: Any) -> contextlib.AbstractContextManager[None]:
+    """Hold the folder of a replay as `held` does that of a run; nothing if it has none.
+
+    Taken before the replay is loaded, which already removes files: a run with another logdir
+    or script, such as parallel_replay, may use the same folder.
+    """
+    folder = getattr(replay, 'directory', None)
+    if folder is None:
+        return contextlib.nullcontext()
+    return _held(pathlib.Path(folder), 'Another run uses the replay in')
+
+
+@contextlib.contextmanager
+def _held(folder: pathlib.Path, busy: str) -> Iterator[None]:
     made = [x for x in (folder, *folder.parents) if not x.exists()]
     path = folder / '.lock'
     try:
@@ -28,7 +44,7 @@ def held(logdir: str | os.PathLike) -> Iterator[None]:
         lock = _take(path)
     except BlockingIOError:
         raise UserError(
-            f'Another run is going on in {folder}; wait for its end, or take another --logdir.'
+            f'{busy} {folder}; wait for its end, or take another --logdir.'
         ) from None
     except OSError as error:
         raise UserError(f'Cannot write to --logdir {folder}: {error.strerror}.') from error

@@ -53,9 +53,9 @@ def inserter(replay: Any) -> Callable:
     """Return a callback for `Driver.on_batch` that inserts, and first says the size to come."""
     said = False
 
-    def insert(transitions: Any, workers: Any) -> None:
+    def insert(transitions: Any, workers: Any, *request: Any) -> None:
         nonlocal said
-        replay.add_batch(transitions, workers)
+        replay.add_batch(transitions, workers, *request)
         if not said:
             said = True
             for line in replay.describe():

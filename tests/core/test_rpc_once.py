@@ -149,53 +149,6 @@ def test_other_methods_and_plain_clients_run_at_least_once():
     assert calls == ['l', 'l', 'p', 'p']
 
 
-def test_a_restarted_server_knows_what_had_begun(tmp_path):
-    addr, calls = rpc.fill('localhost:{auto}'), []
-
-    def serve():
-        server = rpc.Server(addr)
-        server.executed.journal = rpc.Journal(tmp_path / 'journal')
-        server.bind('add', lambda x: calls.append(int(x)) or {'x': x}, once=True)
-        return server.start()
-
-    with serve() as server, Peer(server.port) as peer:
-        for number in range(3):
-            peer.exchange(numbered(A, number, 'add', number))
-    with serve() as server, Peer(server.port) as peer:
-        answers = [peer.exchange(numbered(A, n, 'add', n)) for n in range(5)]
-        peer.exchange(numbered(b'another client!!', 0, 'add', 9))
-    found = [packing.unpack(memoryview(x[1])) for x in answers]
-    assert calls == [0, 1, 2, 3, 4, 9]
-    assert found[:3] == [{}] * 3
-    assert [int(found[i]['x']) for i in (3, 4)] == [3, 4]
-
-
-def test_a_client_that_survives_a_restart_loses_and_doubles_nothing(tmp_path):
-    addr, calls, free = rpc.fill('localhost:{auto}'), [], threading.Event()
-
-    def serve():
-        server = rpc.Server(addr)
-        server.executed.journal = rpc.Journal(tmp_path / 'journal')
-        server.bind('add', lambda x: calls.append(int(x)), once=True)
-        server.bind('wait', lambda: free.wait(LONG))
-        return server.start()
-
-    server = serve()
-    with rpc.Client(addr, inflight=64) as client:
-        futures = [client.call('add', i) for i in range(20)]
-        waiting = client.call('wait')
-        futures[9].result(LONG)
-        closing = threading.Thread(target=server.close)
-        closing.start()
-        free.set()
-        closing.join(LONG)
-        futures += [client.call('add', i) for i in range(20, 40)]
-        with serve():
-            assert all(x.result(LONG) in (None, {}) for x in futures)
-            waiting.result(LONG)
-    assert calls == list(range(40))
-
-
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(once, 'REPLIES', 2)
     monkeypatch.setattr(once, 'CLIENTS', 3)

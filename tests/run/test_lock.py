@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import embodied
 from embodied.core.errors import UserError
 from embodied.run import lock
 from tests.run.harness import Run
@@ -67,3 +68,53 @@ def test_a_file_system_without_locks_does_not_stop_a_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, 'flock', refuse)
     assert Run(tmp_path).train().step == 100
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A folder of a run, reached by another path, with more items than a small capacity."""
+    Run(tmp_path / 'run', report_every=-1.0).train_eval()
+    (tmp_path / 'link').symlink_to(tmp_path / 'run')
+    (tmp_path / 'other').mkdir()
+    for name in ('replay', 'replay_eval'):
+        (tmp_path / 'other' / name).symlink_to(tmp_path / 'run' / name)
+    return tmp_path
+
+
+def contents(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize('folder', ['replay', 'replay_eval'])
+@pytest.mark.parametrize('place', ['run', 'link', 'other'])
+def test_a_second_user_of_a_replay_is_refused_and_deletes_nothing(trained, folder, place):
+    before = contents(trained / 'run' / folder)
+    holder = embodied.Replay(5, directory=trained / 'run' / folder)
+    second = Run(trained / place, capacity=10, steps=200)
+    with lock.replay(holder), pytest.raises(UserError, match='uses the replay in .*--logdir'):
+        second.train_eval()
+    assert contents(trained / 'run' / folder) == before
+    second.train_eval()
+    assert len(second.replay) == 10
+
+
+def test_two_runs_with_one_replay_under_different_logdirs(trained):
+    class First(Run):
+        def make_logger(self):  # made before the replay, and used after it
+            logger = super().make_logger()
+            rewind = logger.rewind
+
+            def late(step):
+                with pytest.raises(UserError, match='Another run uses the replay'):
+                    Run(trained / 'other', steps=300).train()
+                return rewind(step)
+
+            logger.rewind = late
+            return logger
+
+    assert First(trained / 'run', steps=200).train().step == 200
+
+
+def test_a_replay_without_a_folder_needs_no_lock(tmp_path):
+    with lock.replay(embodied.Replay(5)), lock.replay(object()):
+        pass

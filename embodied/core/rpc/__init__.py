@@ -22,7 +22,6 @@ unchanged until the call is answered, since they are sent from where they are.
 from .address import fill, free_port, split
 from .client import Client, Future
 from .errors import Closed, RemoteError, RemoteMistake, Timeout, Unanswered
-from .journal import Journal
 from .methods import Reply
 from .proof import secret
 from .server import Server
@@ -31,7 +30,6 @@ __all__ = [
     'Client',
     'Closed',
     'Future',
-    'Journal',
     'RemoteError',
     'RemoteMistake',
     'Reply',

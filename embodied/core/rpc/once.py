@@ -7,7 +7,6 @@ from typing import Any
 
 from . import packing
 from .frames import RequestId
-from .journal import Journal
 
 REPLIES = 128  # kept per client and method, to be sent again; a repetition of others gets {}
 BYTES = 2**20  # of them together; the last one is kept whatever its size
@@ -50,8 +49,8 @@ class Numbers:
 class _Entry:
     """The requests of one client to one method."""
 
-    def __init__(self, ranges: Any = ()):
-        self.executed = Numbers(ranges)
+    def __init__(self) -> None:
+        self.executed = Numbers()
         self.replies: collections.OrderedDict[int, tuple] = collections.OrderedDict()
         self.running: dict[int, list] = {}  # who waits for the reply
         self._bytes = 0
@@ -67,12 +66,11 @@ class _Entry:
 class Executed:
     """The requests that were executed, for methods bound with `once`. Thread-safe.
 
-    With a `journal`, the server that comes after a kill knows what had begun here, and does
-    not begin it again; a client sends its requests in the order of their numbers.
+    The server that comes after a kill knows none of them. Where a second execution would do
+    harm, the handler keeps the numbers beside what it writes.
     """
 
-    def __init__(self, journal: Journal | None = None) -> None:
-        self.journal = journal
+    def __init__(self) -> None:
         self._entries: collections.OrderedDict[tuple, _Entry] = collections.OrderedDict()
         self._lock = threading.Lock()
 
@@ -91,8 +89,6 @@ class Executed:
             if ident.number in entry.executed:
                 return OVER, entry.replies.get(ident.number, (0, ACKNOWLEDGED))
             entry.running[ident.number] = [waiter]
-            if self.journal:
-                self.journal.note(ident.client, method, ident.number)
             return NEW, None
 
     def end(self, ident: RequestId, method: str, status: int, parts: packing.Parts) -> list:
@@ -108,8 +104,7 @@ class Executed:
     def _entry(self, client: bytes, method: str) -> _Entry:
         key = client, method
         if key not in self._entries:
-            last = self.journal.last(client, method) if self.journal else -1
-            self._entries[key] = _Entry([[0, last]] if last >= 0 else ())
+            self._entries[key] = _Entry()
         entry = self._entries[key]
         self._entries.move_to_end(key)
         if len(self._entries) > CLIENTS:

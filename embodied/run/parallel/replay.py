@@ -13,6 +13,7 @@ import numpy as np
 from ... import logging
 from ...core import checkpoint, clocks, rpc, signals
 from ...core.errors import UserError
+from ...replay.journal import Request
 from ...replay.limiters import SamplesPerInsert
 from .. import lock, start
 from . import common
@@ -38,14 +39,17 @@ def parallel_replay(
     | drain | | lets all inserts through for some seconds |
 
     Both replays and the limiter are saved under logdir/ckpt/replay every run.save_every
-    seconds, if there was traffic, and at the end; they are loaded at the start.
+    seconds, if there was traffic, and at the end; they are loaded at the start. Raises
+    UserError where a run of any script uses the folder of one of the replays.
     """
     common.check_address(args, 'replay_addr', 'logger_addr')
-    with signals.Stop() as stop, lock.held(common.folder(args, 'replay')):
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(signals.Stop())
+        stack.enter_context(lock.held(common.folder(args, 'replay')))
         service = Service(make_replay_train, make_replay_eval, make_stream, args)
+        for replay in (service.train, service.eval):
+            stack.enter_context(lock.replay(replay))
         server = rpc.Server(args.replay_addr, 'replay', args.bind)
-        # What was under way when a server was killed comes again.
-        server.executed.journal = rpc.Journal(common.folder(args, 'replay') / 'requests')
         cp = service.resume()
         server.bind('drain', service.drain)
         server.defer('add_batch', service.add_batch, once=True)
@@ -119,7 +123,8 @@ class Service:
     def add_batch(self, reply: Callable, data: dict) -> None:
         """Insert n transitions: those of evaluation now, the others when the limiter allows.
 
-        Replies once all are in.
+        Replies once all are in. What was under way when a server was killed comes again; each
+        replay knows which requests it has the transitions of.
         """
         envids, is_eval = _arrays('add_batch', data, envid='iu', is_eval='b')
         data = {k: v for k, v in data.items() if k not in ('envid', 'is_eval')}
@@ -129,7 +134,7 @@ class Service:
             raise UserError(f'add_batch with envid {envids.shape} has other sizes of {wrong}.')
         self.traffic = True
         if is_eval.any():
-            self.eval.add_batch(*_rows(data, envids, is_eval))
+            self.eval.add_batch(*_rows(data, envids, is_eval), reply.ident)
         if is_eval.all():
             reply({})
         else:
@@ -177,17 +182,19 @@ class Service:
         while (job := self._inserts.get()) is not None:
             reply, transitions, workers = job
             try:
-                self._insert_train(transitions, workers)
+                self._insert_train(transitions, workers, reply.ident)
             except Exception as error:
                 reply.error(error)
             else:
                 reply({})
 
-    def _insert_train(self, transitions: dict, workers: list) -> None:
+    def _insert_train(self, transitions: dict, workers: list, request: Request | None) -> None:
+        if request and self.train.received(request):
+            return
         with self.waits['insert']:
             while not (time.monotonic() < self._drained or self.limiter.wait_insert(WAIT)):
                 pass
-        self._insert(transitions, workers)
+        self._insert(transitions, workers, request)
         for _ in workers:
             self.limiter.insert()
 

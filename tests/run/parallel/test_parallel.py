@@ -13,8 +13,10 @@ import time
 import numpy as np
 import pytest
 
+import embodied
 from embodied.core import checkpoint, rpc
 from embodied.replay import mapped
+from embodied.run import lock
 
 ROOT = pathlib.Path(__file__).parents[3]
 LIMIT = 60  # seconds until a test gives up
@@ -91,7 +93,7 @@ def latest(logdir, key):
 
 def pid(logdir, name):
     path = logdir / 'pids' / name
-    return int(path.read_text()) if path.exists() and path.read_text() else 0
+    return int((path.read_text() if path.exists() else '') or 0)  # empty while it is written
 
 
 def stored(logdir, folder='replay'):
@@ -403,3 +405,19 @@ def test_a_duration_ends_a_run(start, tmp_path):
     all_ended(tmp_path / 'run')
     found = steps(tmp_path / 'run')
     assert found['agent'] == found['logger'] > 0
+
+
+@pytest.mark.parametrize('folder', ['replay', 'replay_eval'])
+def test_a_replay_server_leaves_the_replay_of_another_run_alone(start, tmp_path, folder):
+    logdir = tmp_path / 'run'
+    replay = embodied.Replay(1, directory=logdir / folder, storage='disk', chunksize=2)
+    for number in range(50):
+        replay.add({'step': np.int32(number)})
+    before = sorted(os.listdir(logdir / folder))
+    addr = {'replay_addr': rpc.fill('localhost:{auto}'), 'logger_addr': 'localhost:1'}
+    with lock.replay(replay):
+        part = start('replay', storage='disk', capacity=8, **addr)
+        text = part.end(2)
+    assert 'Error: Another run uses the replay in' in text
+    assert 'Traceback' not in text
+    assert sorted(os.listdir(logdir / folder)) == before

@@ -40,7 +40,8 @@ def make(tmp_path):
 class Reply:
     """Waits for the answer to one add_batch, and raises what it is told."""
 
-    def __init__(self):
+    def __init__(self, ident=None):
+        self.ident = ident
         self._came, self._error = threading.Event(), None
 
     def __call__(self, value):
@@ -61,8 +62,8 @@ class Reply:
         return self._came.is_set()
 
 
-def add(service, data):
-    reply = Reply()
+def add(service, data, ident=None):
+    reply = Reply(ident)
     service.add_batch(reply, data)
     reply.wait()
 
