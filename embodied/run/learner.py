@@ -12,6 +12,7 @@ from elements import timer
 
 from ..core import clocks
 from ..logging import Aggregate, Rate
+from . import start
 
 PAUSE = 0.05  # seconds between two looks at whether the update is compiled
 WATCHED = re.compile(r'(.*/)?(loss(/.*)?|param_\w+)')  # metrics that must be finite
@@ -32,7 +33,7 @@ class Learner:
         self, agent: Any, replay: Any, make_stream: Any, args: Any,
         busy: Callable[[str], Any] = contextlib.nullcontext,
     ):  # fmt: skip
-        self.minimum = args.batch_size * args.batch_length
+        self.minimum = start.minimum(args)
         self.ratio = clocks.Ratio(clocks.exact(args.train_ratio) / self.minimum)
         self.updates = 0  # since this process started
         self.metrics = Aggregate()

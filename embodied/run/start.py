@@ -22,6 +22,14 @@ def check(args: Any) -> None:
         )
 
 
+def minimum(args: Any) -> int:
+    """The items that a replay holds when training starts: the steps of one update.
+
+    The env step with which it holds them is the one from which all run loops count updates.
+    """
+    return args.batch_size * args.batch_length
+
+
 def check_replay(replay: Any, args: Any) -> None:
     """Raise UserError if the replay can never hold the items that training starts with."""
     if replay.capacity is not None:
@@ -30,7 +38,7 @@ def check_replay(replay: Any, args: Any) -> None:
 
 def check_capacity(capacity: int, args: Any) -> None:
     """Raise UserError if a replay of so many items can never hold a batch."""
-    batch = args.batch_size * args.batch_length
+    batch = minimum(args)
     if capacity < batch:
         raise UserError(
             f'The replay holds {capacity} items at most, fewer than one batch of {batch} '

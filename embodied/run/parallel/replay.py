@@ -19,6 +19,7 @@ from .. import lock, start
 from . import common
 
 WAIT = 0.1  # seconds of waiting for the limiter between two looks at whether the run ends
+ROUNDING = 1e-6  # of the sum of many ratios
 DRAIN = 5.0  # seconds at the end for what has arrived
 
 
@@ -87,11 +88,13 @@ class Service:
         self.eval = common.factory(make_eval)()
         start.check_replay(self.train, args)
         stream = common.factory(make_stream)
-        self.limiter = SamplesPerInsert(
-            args.train_ratio / args.batch_length,
-            tolerance=4 * args.batch_size,
-            minsize=args.batch_size * self.train.length,
-        )
+        self.minimum = start.minimum(args)
+        tolerance = 4 * args.batch_size
+        self.limiter = SamplesPerInsert(args.train_ratio / args.batch_length, tolerance, 1)
+        # What is owed when training starts: the last sequence of a batch becomes due with all
+        # the steps of an update, as in `Ratio`, and not a rounding error later.
+        self._at_start = -tolerance - 1 + ROUNDING
+        self._hold(0)
         self.traffic = False  # since the last save
         self.waits = {'insert': Waits(), 'sample': Waits()}
         self._args = args
@@ -118,6 +121,14 @@ class Service:
         if not cp.exists():
             for replay in (self.train, self.eval):
                 replay.load()  # files that were put into its folder
+        items, known = len(self.train), self.limiter.save()
+        if items < self.minimum or known['avail'] < self._at_start:
+            if known['size'] and items < self.minimum:
+                print(
+                    f'Training waits for {self.minimum:,} replay items (now {items:,})',
+                    flush=True,
+                )
+            self._hold(known['size'])
         return cp
 
     def add_batch(self, reply: Callable, data: dict) -> None:
@@ -144,7 +155,7 @@ class Service:
         """A batch to train on, once the limiter allows its sequences."""
         for _ in range(self._args.batch_size):
             with self.waits['sample']:
-                self._await(self.limiter.wait_sample)
+                self._await(self._wait_sample)
             self.limiter.sample()
         self.traffic = True
         return next(self._streams['train'])
@@ -194,9 +205,27 @@ class Service:
         with self.waits['insert']:
             while not (time.monotonic() < self._drained or self.limiter.wait_insert(WAIT)):
                 pass
+        started = self.limiter.size > 0 and len(self.train) >= self.minimum
         self._insert(transitions, workers, request)
-        for _ in workers:
+        count, ahead = len(workers), len(self.train) - self.minimum
+        if not started:
+            # As in `train`: the step that completes the minimum starts the count, later ones
+            # of the same batch are counted.
+            later = min(count - 1, max(0, ahead))
+            self._hold(self.limiter.size + count - later)
+            count = later
+        for _ in range(count):
             self.limiter.insert()
+
+    def _hold(self, inserts: int) -> None:
+        """Let nothing be owed by the inserts so far: training starts now, or later."""
+        self.limiter.load({'size': inserts, 'avail': self._at_start})
+
+    def _wait_sample(self, timeout: float) -> bool:
+        if len(self.train) < self.minimum:
+            self._closing.wait(timeout)
+            return False
+        return self.limiter.wait_sample(timeout)
 
     def _await_items(self, replay: Any) -> None:
         self._await(lambda timeout: len(replay) > 0 or (self._closing.wait(timeout) and False))

@@ -81,7 +81,7 @@ def make_agent(args):
 def make_replay(args, folder='replay', mode='train'):
     note(args, 'replay')
     return embodied.Replay(
-        length=(args.batch_length if mode == 'train' else args.report_length) + 1,
+        length=_steps(args, mode) + args.replay_context,
         capacity=args.capacity, directory=pathlib.Path(args.logdir) / folder, chunksize=32,
         name=folder, storage=args.storage,
     )  # fmt: skip
@@ -91,8 +91,13 @@ def make_stream(args, replay, mode):
     return streams.Consec(
         streams.Stateless(functools.partial(replay.sample, args.batch_size, mode)),
         length=args.batch_length if mode == 'train' else args.report_length,
-        consec=1, prefix=args.replay_context, strict=mode == 'train',
+        consec=args.consec_train if mode == 'train' else 1, prefix=args.replay_context,
+        strict=mode == 'train',
     )  # fmt: skip
+
+
+def _steps(args, mode):
+    return args.batch_length * args.consec_train if mode == 'train' else args.report_length
 
 
 def make_logger(args):

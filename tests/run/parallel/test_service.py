@@ -10,7 +10,8 @@ import pytest
 from embodied.core import rpc
 from embodied.core.errors import UserError
 from embodied.run.parallel import replay as server
-from tests.run.harness import ARGS
+from tests.doubles import CounterEnv
+from tests.run.harness import ARGS, Run
 from tests.run.parallel import parts
 
 LIMIT = 30  # seconds until a test gives up
@@ -113,7 +114,7 @@ def test_what_is_not_right_is_refused_and_changes_nothing(make, change, text):
         add(service, {**transitions([0, 1], step=1), **change})
     for step in range(1, 5):
         add(service, transitions([0, 1], step=step))
-    assert service.sample_train()['step'].tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert service.train.sample(2)['step'].tolist() == [[0, 1, 2, 3, 4]] * 2
     with pytest.raises(UserError, match="'stepid' of kind u, not float32"):
         service.update({'stepid': np.zeros((2, 5, 20), np.float32)})
 
@@ -203,6 +204,68 @@ def test_the_ratio_is_exact_from_the_first_sample_on(make, ratio):
     threads[1].join(LIMIT)
     replayed = 2 * 4 * len(first)  # batch_size, batch_length
     assert replayed / (2 * total - first[0]) == pytest.approx(ratio, rel=0.05)
+
+
+def steps_of_batches(service, envs, count):
+    """The env steps, of all envs together, after which each of the first batches is given."""
+    blocked, more, found = threading.Semaphore(0), threading.Semaphore(0), []
+
+    def handover(wait):
+        while not wait(0):
+            blocked.release()
+            more.acquire()
+
+    def sample():
+        for _ in range(count):
+            service.sample_train()
+            found.append(step * envs)
+        blocked.release()
+
+    service._await, step = handover, 0
+    thread = threading.Thread(target=sample)
+    thread.start()
+    while blocked.acquire(timeout=LIMIT) and len(found) < count:
+        add(service, transitions(range(envs), step=step))
+        step += 1
+        more.release()
+    thread.join(LIMIT)
+    return found
+
+
+@pytest.mark.parametrize(
+    ('envs', 'flags'),
+    [
+        (1, {}),
+        (2, {'train_ratio': 1.0}),
+        (3, {'train_ratio': 1.0, 'batch_size': 5}),
+        (1, {'train_ratio': -1.0, 'batch_length': 3}),
+        (1, {'train_ratio': 0.7, 'replay_context': 0}),
+        (2, {'train_ratio': 3.0, 'replay_context': 6, 'length': 50}),
+        (2, {'train_ratio': 2.0, 'consec_train': 3, 'batch_length': 5}),
+    ],
+)
+def test_updates_are_due_after_as_many_env_steps_as_in_train(make, tmp_path, envs, flags):
+    flags = {'train_ratio': 8.0, **flags}
+    length = flags.pop('length', 10)
+    env = lambda index: CounterEnv(index, length=length)
+    alone = Run(tmp_path / 'alone', env, envs=envs, steps=150, **flags).train()
+    updates = 4 if flags['train_ratio'] > 0 else 1  # below 0 nothing bounds the later ones
+    expected = [-(-step // envs) * envs for step in alone.agent.trained_at[:updates]]
+    assert steps_of_batches(make(**flags, capacity=1000), envs, updates) == expected
+
+
+def test_with_too_few_items_a_resumed_server_waits_as_train_does(make, tmp_path, capsys):
+    service = make(train_ratio=8.0)
+    cp = service.resume()
+    for step in range(20):
+        add(service, transitions([0], step=step))
+    cp.save()
+    for path in (tmp_path / 'replay').iterdir():
+        path.unlink()
+    again = make(train_ratio=8.0)
+    again.resume()
+    assert 'Training waits for 8 replay items (now 0)' in capsys.readouterr().out
+    assert steps_of_batches(again, 1, 1) == [4 + 8 + 1]
 
 
 def test_waits_that_go_on_count():
