@@ -290,7 +290,7 @@ def test_eval_only_of_a_checkpoint_alone_takes_the_flags(tmp_path):
         ('', 300),
         ('--run.episodes 30', 1e10),
         ('--run.episodes 30 --run.steps 70', 70),
-        (r'--run.episodes 30 --run\.st.* 70', 70),
+        (r'--run.episodes 30 --run\.step.* 70', 70),
         ('--run.episodes 30 --configs atari100k', 1e10),
         ('--run.episodes 30 --config {0}/own.yaml', 90),
         ('--run.episodes 30 --config {0}/run/config.yaml', 1e10),
