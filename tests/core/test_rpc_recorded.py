@@ -37,8 +37,8 @@ def record(server) -> bytes:
     ):
         client.call('add', 'x').result(LONG)
         client.call('drain').result(LONG)
-        (recorded,) = cable.recorded.values()
-    return recorded
+        ((_, recorded),) = cable.recorded
+    return bytes(recorded)
 
 
 def play(port: int, data: bytes) -> list[int]:

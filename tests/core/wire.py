@@ -106,11 +106,11 @@ class Peer:
 class Cable:
     """A proxy to a port, whose connections can be cut while both ends live.
 
-    recorded: what was sent towards the port, by connection.
+    recorded: connections, and what was sent on each towards the port.
     """
 
     def __init__(self, port: int):
-        self.recorded: dict[int, bytes] = {}
+        self.recorded: list[tuple[socket.socket, bytearray]] = []
         self.plugged: queue.Queue = queue.Queue()  # gets an entry per connection
         self._target = port
         self._listening = socket.create_server(('127.0.0.1', 0))
@@ -138,17 +138,18 @@ class Cable:
                 near.close()
                 continue
             self._pairs.append((near, far))
+            self.recorded.append((near, bytearray()))
             for pair in ((near, far), (far, near)):
                 self._threads.append(threading.Thread(target=self._carry, args=pair))
                 self._threads[-1].start()
             self.plugged.put(None)
 
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        recorded = next((x for near, x in self.recorded if near is source), None)
         with contextlib.suppress(OSError):
             while data := source.recv(2**16):
-                if target.getpeername()[1] == self._target:
-                    key = id(target)
-                    self.recorded[key] = self.recorded.get(key, b'') + data
+                if recorded is not None:
+                    recorded += data
                 target.sendall(data)
         for sock in (source, target):
             with contextlib.suppress(OSError):

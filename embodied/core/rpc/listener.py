@@ -85,23 +85,31 @@ class Listener:
         if self._paused:
             self._waker.wake()
 
-    def stop(self) -> None:
+    def check(self) -> None:
+        """Raise the error that has ended the thread, or must have if it could wake up."""
+        if self.failure:
+            raise self.failure
+        for each in (self._waker, self._selector):
+            if hasattr(each, 'fileno'):  # not every selector has a file of its own
+                os.fstat(each.fileno())
+
+    def stop(self, timeout: float) -> None:
         """Accept and read no more; what `send` gets is still sent."""
         self._running = False
         self._waker.wake()
         if self._thread.ident:
-            self._thread.join()
-        self._sock.close()
-        if self._spare is not None:
-            os.close(self._spare)
-        self._selector.close()
+            self._thread.join(timeout)
+        for close in (self._sock.close, self._selector.close, self._close_spare):
+            with contextlib.suppress(OSError):  # somebody has closed it already
+                close()
 
     def finish(self, deadline: float) -> None:
         """After `stop`: send what is left until a time.monotonic() of `deadline`, close all."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
-                _drain(connection, deadline)
-            connection.close()
+                if not connection.closed:
+                    _drain(connection, deadline)
+                connection.close()
         self._connections.clear()
         self._waker.close()
 
@@ -111,8 +119,9 @@ class Listener:
         except BaseException as error:  # such as a pipe that somebody closed
             self.failure = error
             self._log(f'serves no more: {type(error).__name__}: {error}')
-            for connection in self._connections:  # whose clients ask the next server
-                connection.close()
+            for close in (self._sock.close, *(x.close for x in self._connections)):
+                with contextlib.suppress(OSError):  # clients ask the next server
+                    close()
 
     def _listen(self) -> None:
         while self._running:
@@ -243,13 +252,16 @@ class Listener:
         self._log('refused connections: this process has no file descriptors left')
         if self._spare is None:
             time.sleep(0.05)
-        else:
-            os.close(self._spare)
-            self._spare = None
+        self._close_spare()
         with contextlib.suppress(OSError):
             self._sock.accept()[0].close()
         with contextlib.suppress(OSError):
             self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def _close_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            os.close(spare)
 
     def _drop(self, connection: Connection, reason: str) -> None:
         if reason:

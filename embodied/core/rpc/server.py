@@ -83,8 +83,7 @@ class Server:
 
     def check(self) -> None:
         """Raise the error that has ended the thread of the server, if one has."""
-        if self._listener.failure:
-            raise self._listener.failure
+        self._listener.check()
 
     def close(self, timeout: float = 5.0) -> None:
         """Accept nothing more, and wait for running handlers and their replies.
@@ -96,7 +95,7 @@ class Server:
         self._closed = True
         atexit.unregister(self.close)
         deadline = time.monotonic() + timeout
-        self._listener.stop()
+        self._listener.stop(timeout)
         for method in self._methods.values():
             for _ in range(method.workers):
                 method.calls.put(STOP)
