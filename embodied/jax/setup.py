@@ -7,6 +7,8 @@ import jax
 
 from embodied.core.errors import UserError
 
+from . import settings
+
 PLATFORMS = ('auto', 'cpu', 'gpu', 'cuda', 'tpu')
 
 
@@ -26,8 +28,11 @@ def setup(config) -> None:
         os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
     if config.platform != 'auto':
         jax.config.update('jax_platforms', config.platform)
-    if not config.jit:
-        jax.config.update('jax_disable_jit', True)
+    if config.jit and jax.config.jax_disable_jit:
+        print('JAX_DISABLE_JIT is left aside: --jax.jit False compiles nothing', flush=True)
+    jax.config.update('jax_disable_jit', not config.jit)
+    if text := settings.describe():
+        print(text, flush=True)
     if config.compilation_cache:
         _cache(Path(config.compilation_cache).expanduser())
     if config.coordinator_address:
