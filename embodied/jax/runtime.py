@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from embodied.core.base import Agent, Stream
 from embodied.core.errors import UserError
 
-from . import compiler, loading, names, packing, sharding
+from . import compiler, loading, names, packing, settings, sharding
 from .feed import Batch, DeviceFeed
 from .setup import pick
 from .shelf import Shelf, sources
@@ -63,13 +63,14 @@ class Runtime(Agent):
         self.counters = {'updates': 0, 'batches': 0, 'actions': 0, 'evals': 0}
         self.lock = threading.Lock()  # counters
         self.learning = threading.RLock()  # the training state, which an update gives away
-        self.template = eqx.filter_eval_shape(lambda: model.init(jax.random.key(0)))
+        with guarded():
+            self.template = eqx.filter_eval_shape(lambda: model.init(jax.random.key(0)))
+            key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
         self.view_template = model.policy_view(self.template)
         self.view_names = tuple(names.flatten(self.view_template))
         self._shapes = names.flatten(self.template)
         self._packed = packing.layouts(self.template)
-        key = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))
-        (self._words,) = key.shape  # of a key, which depends on jax_default_prng_impl
+        (self._words,) = key.shape
         self._keys = {x: _mix(config.seed, x, self._words) for x in PURPOSES}
         self._begun: dict[tuple, Future] = {}  # what is compiled, or being compiled
         self._tracing = threading.RLock()
@@ -84,7 +85,7 @@ class Runtime(Agent):
     @property
     def state(self) -> Flat:
         """The training state by name, made when it is first asked for unless it was loaded."""
-        with self.learning, explained():
+        with self.learning, guarded():
             if self._state is None:
                 self._state = self._step('init')(self._seeds(0, 'init'))
             return self._state
@@ -93,7 +94,7 @@ class Runtime(Agent):
     def view(self) -> Flat:
         """The parameters that the policy acts with; none with --jax.enable_policy False."""
         if not self._view:
-            with self.learning, explained():
+            with self.learning, guarded():
                 self._sync()
         return self._view
 
@@ -103,9 +104,10 @@ class Runtime(Agent):
         """Carry of `batch` environments before their first step; compiles the policy."""
         self._check_acting()
         self._step('policy', batch)
-        return jax.device_put(
-            self.model.init_policy(batch), sharding.batch_sharding(self.policy_mesh, batch)
-        )
+        with guarded():
+            return jax.device_put(
+                self.model.init_policy(batch), sharding.batch_sharding(self.policy_mesh, batch)
+            )
 
     def policy(self, carry: Any, obs: dict, mode: str = 'train') -> tuple[Any, dict, dict]:
         """Act for a batch of observations. The mode changes nothing in the distribution.
@@ -120,8 +122,9 @@ class Runtime(Agent):
     def init_table(self, capacity: int) -> Any:
         """States of `capacity` environments before their first step, for `policy_ids`."""
         self._check_acting()
-        table = self.model.init_policy(capacity)
-        return jax.device_put(table, sharding.replicated(self.policy_mesh))
+        with guarded():
+            table = self.model.init_policy(capacity)
+            return jax.device_put(table, sharding.replicated(self.policy_mesh))
 
     def policy_ids(
         self, table: Any, ids: np.ndarray, obs: dict, mode: str = 'train'
@@ -147,7 +150,7 @@ class Runtime(Agent):
             count = self.counters[name]
             self.counters[name] += 1
         view = self.view
-        with explained():
+        with guarded():
             # The step takes numpy where it runs, in less time than a transfer of its own.
             state, *rest = step(view, *carry, obs, self._seeds(count, purpose))
             for leaf in jax.tree.leaves(rest):
@@ -171,9 +174,10 @@ class Runtime(Agent):
         if jaxcfg.precompile:
             steps.append(('report', batch, self.config.report_length + context))
         self._begin(steps)
-        return jax.device_put(
-            self.model.init_train(batch), sharding.split_batch(self.train_mesh)
-        )
+        with guarded():
+            return jax.device_put(
+                self.model.init_train(batch), sharding.split_batch(self.train_mesh)
+            )
 
     def ready(self) -> bool:
         """Whether all that `init_train` began for an update is there."""
@@ -182,9 +186,10 @@ class Runtime(Agent):
 
     def init_report(self, batch: int) -> Any:
         """Carry of `batch` sequences for reports, which compile when they are first used."""
-        return jax.device_put(
-            self.model.init_report(batch), sharding.split_batch(self.train_mesh)
-        )
+        with guarded():
+            return jax.device_put(
+                self.model.init_report(batch), sharding.split_batch(self.train_mesh)
+            )
 
     def train(self, carry: Any, data: dict) -> tuple[Any, dict, dict]:
         """One update on a batch of `stream`, or of numpy arrays (B, T, …).
@@ -194,7 +199,7 @@ class Runtime(Agent):
         meanwhile = data.meanwhile if isinstance(data, Batch) else None
         data = self.put(data)
         step = self._step('train', *data['is_first'].shape)
-        with self.learning, explained():
+        with self.learning, guarded():
             seeds = self._seeds(self.counters['batches'], 'train')
             self.counters['batches'] += 1
             self._state, carry, out, metrics = step(self.state, carry, data, seeds)
@@ -210,7 +215,7 @@ class Runtime(Agent):
         """Metrics of a batch. Changes neither the state nor the randomness of training."""
         data = self.put(data)
         step = self._step('report', *data['is_first'].shape)
-        with self.learning, explained():
+        with self.learning, guarded():
             seeds = self._seeds(self.counters['batches'], 'report')
             carry, metrics = step(self.state, carry, data, seeds)
             return carry, jax.device_get(metrics)
@@ -225,14 +230,14 @@ class Runtime(Agent):
         if missing:
             raise KeyError(f'A batch lacks {missing}; it holds {sorted(data)}')
         data = {k: data[k] for k in self.spaces}
-        with explained():
+        with guarded():
             return jax.device_put(data, sharding.split_batch(self.train_mesh))
 
     # ---- checkpoints
 
     def save(self) -> dict:
         """Arrays of the state by name, and counters."""
-        with self.learning:
+        with self.learning, guarded():
             return {'params': self._arrays(), 'counters': dict(self.counters)}
 
     def load(self, data: dict, regex: str | None = None) -> None:
@@ -247,7 +252,7 @@ class Runtime(Agent):
         if regex is not None:
             params = loading.select(params, own, regex)
         loading.check_fit(params, own, strict=regex is None)
-        with self.learning:
+        with self.learning, guarded():
             if regex is not None:
                 params = {**self._arrays(), **params}
             params = packing.joined(params, self._packed)
@@ -308,7 +313,7 @@ class Runtime(Agent):
         if step.done() and not step.exception():
             return step.result()
         try:
-            with explained():
+            with guarded():
                 return compiler.wait(step)
         except Exception:
             self._begun.pop(key, None)  # to be tried again
@@ -321,7 +326,7 @@ class Runtime(Agent):
         """
         if self._state is None:
             steps = [('init', 0, 0), *steps]
-        with explained(), self._tracing:
+        with guarded(), self._tracing:
             for key in steps:
                 if key not in self._begun:
                     self._begun[key] = self._build(*key)
@@ -441,10 +446,11 @@ def _mix(seed: int, purpose: str, words: int) -> int:
 
 
 @contextlib.contextmanager
-def explained():
-    """Tell the user what to do about a device without memory."""
+def guarded():
+    """For all that JAX does: with our settings, and advice about a device without memory."""
     try:
-        yield
+        with settings.ours():
+            yield
     except jax.errors.JaxRuntimeError as error:
         if 'RESOURCE_EXHAUSTED' not in str(error):
             raise

@@ -8,6 +8,8 @@ import jax
 
 from embodied.core.errors import UserError
 
+from . import settings
+
 PLATFORMS = ('auto', 'cpu', 'gpu', 'cuda', 'tpu')
 CUDA = ('cuda13', ('jax_cuda13_plugin', 'jax_cuda12_plugin'))
 # Extra of JAX for a platform, and the modules of which it brings one.
@@ -30,8 +32,11 @@ def setup(config) -> None:
         os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
     if config.platform != 'auto':
         jax.config.update('jax_platforms', config.platform)
-    if not config.jit:
-        jax.config.update('jax_disable_jit', True)
+    if config.jit and jax.config.jax_disable_jit:
+        print('JAX_DISABLE_JIT is left aside: --jax.jit False compiles nothing', flush=True)
+    jax.config.update('jax_disable_jit', not config.jit)
+    if text := settings.describe():
+        print(text, flush=True)
     if config.compilation_cache:
         _cache(Path(config.compilation_cache).expanduser())
     if config.coordinator_address:

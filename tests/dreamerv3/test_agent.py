@@ -16,6 +16,7 @@ import embodied
 from dreamerv3 import latents
 from dreamerv3.agent import Agent, Dreamer
 from embodied.jax import compiler, names
+from tests.jax.hostile import hostile
 
 from . import golden
 
@@ -228,6 +229,25 @@ def test_same_seed_same_run_and_another_seed_another(trained):
         other = make_agent(seed=seed)
         _, _, found = other.train(other.init_train(12), make_batch(other, 0))
         assert (found['loss/policy'] == metrics[0]['loss/policy']) == same
+
+
+def test_settings_of_jax_in_a_shell_change_nothing(trained):
+    """All at once; test_shell.py has each of them alone, from the command line."""
+    expected, _, _, metrics = trained
+    with hostile():
+        agent = make_agent()
+        agent.policy(agent.init_policy(3), make_obs(3))
+        carry = agent.init_train(12)
+        for i in range(3):
+            carry, _, found = agent.train(carry, make_batch(agent, i))
+            for key, value in found.items():
+                np.testing.assert_array_equal(value, metrics[i][key], err_msg=key)
+        saved = agent.save()
+        agent.load(saved)
+        assert jax.config.jax_enable_x64
+    assert {x.dtype.name for x in saved['params'].values()} <= {'float32', 'int32', 'uint32'}
+    for key, value in expected.save()['params'].items():
+        np.testing.assert_array_equal(saved['params'][key], value, err_msg=key)
 
 
 def test_a_report_changes_nothing_in_training(trained):
