@@ -1,5 +1,4 @@
-"""Configuration: named blocks of configs.yaml, then the user's YAML files, then flags, resolved
-into one `elements.Config`.
+"""Configuration: blocks of configs.yaml, YAML files and flags, in order, as `elements.Config`.
 
 Values are converted to the type of their default before elements sees them, since it would turn
 the string 'False' into True and reports an unknown key as a bare KeyError.
@@ -21,8 +20,6 @@ CONFIGS = pathlib.Path(__file__).parent / 'configs.yaml'
 REGEX = re.compile(r'[^A-Za-z0-9_.-]')
 BOOLS = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no': False}
 
-check_image_sizes = checks.check_image_sizes
-
 
 def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> elements.Config:
     """Turn command-line arguments into a checked config.
@@ -42,14 +39,16 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> ele
 def _evaluated(flags: Mapping[str, Any]) -> str | None:
     """The config.yaml of the run whose agent is to be evaluated, if that run lies there."""
     source = flags.get('run.from_checkpoint', [])
-    if flags.get('script') != ['eval_only'] or len(source) != 1:
-        return None
-    folder = pathlib.Path(source[0]).expanduser().absolute()
+    alone = flags.get('script') == ['eval_only'] and len(source) == 1
+    return find(source[0]) if alone else None
+
+
+def find(source: str | os.PathLike) -> str | None:
+    """The config.yaml of a run, given its folder, its ckpt folder or one of its checkpoints."""
+    folder = pathlib.Path(source).expanduser().absolute()
     runs = [x for x in folder.parents if x / 'ckpt' in (folder, *folder.parents)]
-    for run in (folder, *runs):
-        if (run / 'config.yaml').is_file():
-            return str(run / 'config.yaml')
-    return None
+    found = [x / 'config.yaml' for x in (folder, *runs) if (x / 'config.yaml').is_file()]
+    return str(found[0]) if found else None
 
 
 def finish(config: elements.Config) -> elements.Config:

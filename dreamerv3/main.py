@@ -78,6 +78,7 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
     The config is saved once the script has accepted it. make_env(index) replaces the
     environments of the task.
     """
+    resume.check(config)
     texts = usage.facts(config), usage.ignored(config), resume.text(config)
     print('\n'.join(filter(None, texts)), flush=True)
     try:
