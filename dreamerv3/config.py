@@ -1,5 +1,4 @@
-"""Configuration: named blocks of configs.yaml, then the user's YAML files, then flags, resolved
-into one `elements.Config`.
+"""Configuration: blocks of configs.yaml, YAML files and flags, in order, as `elements.Config`.
 
 Values are converted to the type of their default before elements sees them, since it would turn
 the string 'False' into True and reports an unknown key as a bare KeyError.
@@ -20,8 +19,6 @@ from embodied import UserError
 CONFIGS = pathlib.Path(__file__).parent / 'configs.yaml'
 REGEX = re.compile(r'[^A-Za-z0-9_.-]')
 BOOLS = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no': False}
-
-check_image_sizes = checks.check_image_sizes
 
 
 def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> elements.Config:

@@ -1,5 +1,6 @@
 """What eval_only takes over of the run whose agent plays, and what it does not."""
 
+import os
 import pathlib
 import re
 from collections.abc import Mapping
@@ -11,14 +12,16 @@ STEPS, EPISODES = 'run.steps', 'run.episodes'
 def config_of(flags: Mapping[str, Any]) -> str | None:
     """The config.yaml of the run whose agent is to be evaluated, if that run lies there."""
     source = flags.get('run.from_checkpoint', [])
-    if flags.get('script') != ['eval_only'] or len(source) != 1:
-        return None
-    folder = pathlib.Path(source[0]).expanduser().absolute()
+    alone = flags.get('script') == ['eval_only'] and len(source) == 1
+    return find(source[0]) if alone else None
+
+
+def find(source: str | os.PathLike) -> str | None:
+    """The config.yaml of a run, given its folder, its ckpt folder or one of its checkpoints."""
+    folder = pathlib.Path(source).expanduser().absolute()
     runs = [x for x in folder.parents if x / 'ckpt' in (folder, *folder.parents)]
-    for run in (folder, *runs):
-        if (run / 'config.yaml').is_file():
-            return str(run / 'config.yaml')
-    return None
+    found = [x / 'config.yaml' for x in (folder, *runs) if (x / 'config.yaml').is_file()]
+    return str(found[0]) if found else None
 
 
 def limits(

@@ -60,7 +60,7 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     from dreamerv3.agent import Agent
 
     if config.script != 'eval_only':
-        _say_estimate(config, obs_space, act_space)
+        _check_needs(config, obs_space, act_space)
     agent = Agent(obs_space, act_space, agent_config(config))
     print(agent.describe(), flush=True)
     return agent
@@ -75,8 +75,11 @@ def agent_config(config: elements.Config) -> elements.Config:
     )
 
 
-def _say_estimate(config: elements.Config, obs_space: dict, act_space: dict) -> None:
-    """Print what the model needs, before anything is compiled for it."""
+def _check_needs(config: elements.Config, obs_space: dict, act_space: dict) -> None:
+    """Print what the model needs, before anything is compiled for it.
+
+    Raises UserError where that is hopeless, but with `force`.
+    """
     import jax
 
     from dreamerv3 import estimate, machine
@@ -86,8 +89,15 @@ def _say_estimate(config: elements.Config, obs_space: dict, act_space: dict) -> 
     if device.platform == 'cpu':
         rate = machine.matmul_rate(device, config.jax.compute_dtype)
     free = machine.free_memory(device)
-    if text := estimate.describe(config, obs_space, act_space, free, rate):
-        print(text, flush=True)
+    spaces = obs_space, act_space
+    for text in (
+        estimate.describe(config, *spaces, free, rate),
+        estimate.duration(config, *spaces, rate),
+    ):
+        if text:
+            print(text, flush=True)
+    if not config.force and (text := estimate.refusal(config, *spaces, free, rate)):
+        raise UserError(text)
 
 
 def make_replay(

@@ -79,6 +79,7 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
     environments of the task.
     """
     warn.begin()
+    resume.check(config)
     texts = usage.facts(config), usage.ignored(config), resume.text(config)
     print('\n'.join(filter(None, texts)), flush=True)
     try:

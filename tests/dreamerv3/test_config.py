@@ -7,8 +7,8 @@ import elements
 import numpy as np
 import pytest
 
+from dreamerv3 import checks, usage
 from dreamerv3 import config as configs
-from dreamerv3 import usage
 from embodied import UserError
 
 
@@ -360,41 +360,41 @@ def images(*shape: int, dtype=np.uint8) -> dict[str, elements.Space]:
 
 @pytest.mark.parametrize('size', [(64, 64), (48, 256), (96, 80)])
 def test_images_that_halve_to_3_to_16_pass(size):
-    assert configs.check_image_sizes(images(*size, 3), configs.load()) is None
+    assert checks.check_image_sizes(images(*size, 3), configs.load()) is None
 
 
 @pytest.mark.parametrize('size', [(60, 64), (64, 272), (32, 64), (7, 7)])
 def test_other_images_are_refused(size):
     config = configs.load(['crafter'])
     with pytest.raises(UserError, match=r'--env\.crafter\.size') as caught:
-        configs.check_image_sizes(images(*size, 3), config)
+        checks.check_image_sizes(images(*size, 3), config)
     assert f'{size[0]}x{size[1]}' in str(caught.value)
 
 
 def test_a_task_without_a_size_flag_names_the_environment():
     with pytest.raises(UserError, match='in the environment'):
-        configs.check_image_sizes(images(210, 160, 3), configs.load())
+        checks.check_image_sizes(images(210, 160, 3), configs.load())
 
 
 def test_outer_saves_one_halving():
     outer = configs.load(overrides={r'.*\.outer': True})
-    assert configs.check_image_sizes(images(32, 32, 3), outer) is None
+    assert checks.check_image_sizes(images(32, 32, 3), outer) is None
     only = configs.load(overrides={'agent.dec.simple.outer': True})
     with pytest.raises(UserError, match=r'--agent\.enc\.simple\.mults'):
-        configs.check_image_sizes(images(32, 32, 3), only)
+        checks.check_image_sizes(images(32, 32, 3), only)
 
 
 def test_only_uint8_images_have_three_axes():
     for spaces in (images(64, 64, 3, dtype=np.float32), images(2, 64, 64, 3)):
         with pytest.raises(UserError, match="'image'"):
-            configs.check_image_sizes(spaces, configs.load())
+            checks.check_image_sizes(spaces, configs.load())
 
 
 def test_an_image_without_channels_is_named():
     config = configs.load()
     with pytest.raises(UserError, match=r"'image'.*\(84, 84\).*\(height, width, 1\)"):
-        configs.check_image_sizes(images(84, 84), config)
-    assert configs.check_image_sizes(images(84, 16), config) is None
+        checks.check_image_sizes(images(84, 84), config)
+    assert checks.check_image_sizes(images(84, 16), config) is None
 
 
 def test_a_batch_of_single_steps_needs_no_values_of_them():
@@ -404,10 +404,10 @@ def test_a_batch_of_single_steps_needs_no_values_of_them():
 
 def test_logged_images_have_any_size():
     spaces = {'log/image': elements.Space(np.uint8, (7, 7, 3))}
-    assert configs.check_image_sizes(spaces, configs.load()) is None
+    assert checks.check_image_sizes(spaces, configs.load()) is None
 
 
 def test_bspace_must_divide_depth():
     config = configs.load(['debug'], {'agent.dec.simple.depth': 1})
     with pytest.raises(UserError, match='bspace'):
-        configs.check_image_sizes(images(64, 64, 3), config)
+        checks.check_image_sizes(images(64, 64, 3), config)

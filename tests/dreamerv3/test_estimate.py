@@ -110,6 +110,67 @@ def test_where_nothing_fits_that_is_said():
     assert '--batch_size' in text
 
 
+def refusal(*blocks, free=64e9, rate=None, **flags):
+    text = estimate.refusal(configs.load(blocks, flags), *IMAGES, free, rate)
+    assert len(text.splitlines()) <= 1
+    return text
+
+
+def test_what_fits_and_is_quick_starts():
+    assert refusal('size1m', rate=1e11) == ''
+    assert refusal('size12m', rate=1e11) == ''  # a minute per update: slow, but one may want it
+    assert refusal(free=80e9) == refusal(free=None) == ''
+    assert 'too little' not in describe('size12m', rate=1e11)
+
+
+def test_too_little_memory_is_refused_with_a_block_that_fits():
+    text = refusal('size1m', free=6e9, rate=1e11, batch_size=64)
+    assert 'GB of memory, too much for the 6.0 GB that are free' in text
+    assert 'per update' not in text
+    text = refusal(free=6e9)
+    assert 'Add the block size12m to --configs' in text or 'Add the block size1m' in text
+    assert '--force True' in text
+    assert 'Add the block debug' in refusal(free=1e6)
+
+
+def test_minutes_per_update_are_refused_with_a_faster_block():
+    text = refusal(rate=1e11)
+    assert 's per update on this CPU. Add the block size1m to --configs' in text
+    assert 'memory' not in text
+
+
+def test_both_are_said_together():
+    assert ', and takes about ' in refusal(free=6e9, rate=1e11)
+
+
+def duration(*blocks, rate=1e11, **flags):
+    return estimate.duration(configs.load(blocks, flags), *IMAGES, rate)
+
+
+def test_how_long_the_run_takes_by_hand():
+    own = estimate.estimate(configs.load(['size1m']), *IMAGES)
+    seconds = 1000 * estimate.SLOWDOWN * own.flops / 1e11  # 1,000 updates
+    text = duration('size1m', **{'run.steps': 1024 * 1000 / 32, 'run.train_ratio': 32})
+    assert 'this run: 32,000 steps with 1,000 updates take about ' in text
+    found = float(re.search(r'about (\S+) (?:hours|min)', text)[1])
+    assert found == pytest.approx(seconds / (3600 if 'hours' in text else 60), rel=0.2)
+
+
+def test_how_long_it_takes_where_that_is_given_or_unknown():
+    assert duration('size1m', **{'run.duration': 7200}) == 'this run: ends after 2 hours'
+    assert duration('size1m', **{'run.train_ratio': -1}) == ''
+    assert duration('size1m', rate=None) == ''
+    never = duration('debug', **{'run.steps': 8, 'run.train_ratio': 0})
+    assert 'with 0 updates take about' in never
+
+
+def test_the_second_example_of_the_readme_runs_on_any_cpu():
+    text = (golden.FOLDER.parents[1] / 'README.md').read_text(encoding='utf-8')
+    (line,) = re.findall(r'^python dreamerv3/main.py (.*--jax.platform cpu)$', text, re.M)
+    config = configs.resolve([*line.split(), '--jax.compute_dtype', 'float32'])
+    assert estimate.refusal(config, *IMAGES, 2.5e9, 1e10) == ''
+
+
 class Device:
     """An accelerator with a given statement about its memory."""
 

@@ -278,3 +278,26 @@ def test_timers_are_turned_off_wherever_they_run(tmp_path, make):
         flags = {'task': 'dummy_disc', 'random_agent': True, 'logdir': str(tmp_path)}
         make(configs.load(['debug'], {**flags, 'logger.timer': enabled}))
         assert elements.timer.global_timer.enabled == enabled
+
+
+class Built(Exception):
+    """An agent would be made now."""
+
+
+def test_a_hopeless_start_stops_before_the_agent_is_made_unless_it_is_forced(
+    tmp_path, monkeypatch, capsys
+):
+    from dreamerv3 import agent, machine
+
+    def build(*args):
+        raise Built
+
+    monkeypatch.setattr(agent, 'Agent', build)
+    monkeypatch.setattr(machine, 'free_memory', lambda device: 1e6)
+    monkeypatch.setattr(machine, 'matmul_rate', lambda device, dtype: 1e4)
+    with pytest.raises(embodied.UserError, match='Add the block debug') as caught:
+        factories.make_agent(load(tmp_path))
+    assert 's per update' in str(caught.value)
+    with pytest.raises(Built):
+        factories.make_agent(load(tmp_path, force=True))
+    assert capsys.readouterr().out.count('this run: ') == 2
