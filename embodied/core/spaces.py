@@ -185,7 +185,7 @@ def check_names(obs_space: Any, act_space: Any) -> None:
             if key in RESERVED:
                 raise _taken(f'{what} {key!r} has a name that runs use themselves')
     for key in act_space:
-        if key in obs_space or key in FLAGS:
+        if key in obs_space:
             raise _taken(f'Action {key!r} has the name of an observation')
         if key.startswith(LOG):
             raise _taken(f'Action {key!r} begins with {LOG}, as logged observations do')
