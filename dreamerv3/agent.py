@@ -97,7 +97,8 @@ class Dreamer:
         self.checks = ('token', 'deter', 'stoch', *sorted(self.act_space))
         scales = dict(config.loss_scales)
         rec = scales.pop('rec')
-        _check_keys(self.obs_space, self.act_space, {*self.ext_space, *scales})
+        taken = {*self.ext_space, *self.latents.spaces, *scales}
+        _check_keys(self.obs_space, self.act_space, taken)
         self.scales = {**dict.fromkeys([*vectors, *images], rec), **scales}
 
     def init(self, key: PRNGKeyArray) -> TrainState:
@@ -160,8 +161,8 @@ class Dreamer:
         )
         act = self._select(model.pol(features(state)), noise[:, stoch:])
         act = {k: v.astype(self.act_space[k].dtype) for k, v in act.items()}
-        outputs = {'token': token, **state, **act}
-        finite = jnp.stack([jnp.isfinite(outputs[name]).all() for name in self.checks])
+        outputs = [token, state['deter'], state['stoch'], *(act[k] for k in sorted(act))]
+        finite = jnp.stack([jnp.isfinite(x).all() for x in outputs])  # as named by `checks`
         out = self.latents.encode(state) if self.context else {}
         return {**state, 'prevact': act}, act, out, finite
 

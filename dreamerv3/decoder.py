@@ -28,6 +28,7 @@ from embodied.jax.nets import (
     units_before,
 )
 
+from . import pixels
 from .encoder import split_spaces
 
 f32 = jnp.float32
@@ -112,7 +113,7 @@ class Decoder(eqx.Module):
         for key, dist in dists.items():
             target = obs[key]
             if key in self.images:
-                target = target.astype(f32) / 255
+                target = pixels.scale({key: self.images[key]}, target, f32)
             elif self.vectors[key].discrete:
                 target = target.astype(jnp.int32) - concat.offset(self.vectors[key])
             losses[key] = dist.loss(target)

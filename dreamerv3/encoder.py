@@ -16,6 +16,8 @@ from embodied import UserError
 from embodied.jax import concat
 from embodied.jax.nets import MLP, Conv2D, Layer, max_pool, symlog, units_before
 
+from . import pixels
+
 FLAGS = ('is_first', 'is_last', 'is_terminal', 'reward')
 MAX_ONEHOT = 2**16
 
@@ -37,10 +39,12 @@ def split_spaces(obs_space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
             'of type uint8 with axes height, width, channels'
         )
     for key, space in vectors.items():
-        if concat.width({key: space}) > MAX_ONEHOT and space.discrete:
+        width = concat.width({key: space})
+        if width > MAX_ONEHOT and space.discrete:
             raise UserError(
                 f'Observation {key!r} is {space}: {concat.classes(space)} classes are too many '
-                'for one-hot vectors; declare it as float32 in the environment'
+                f'for one-hot vectors, which would have {width} entries, more than '
+                f'{MAX_ONEHOT}; declare it as float32 in the environment'
             )
     sizes = {s.shape[:2] for s in images.values()}
     if len(sizes) > 1:
@@ -97,7 +101,7 @@ class Encoder(eqx.Module):
             parts.append(self.mlp(concat.concat(self.vectors, obs, self.dtype, squash)))
         if self.images:
             x = jnp.concatenate([obs[key] for key in self.images], -1)
-            x = x.astype(self.dtype) / 255 - 0.5
+            x = pixels.scale(self.images, x, self.dtype) - 0.5
             for i, layer in enumerate(self.cnn):
                 x = layer.linear(x)
                 if not self.strided and not (self.outer and i == 0):

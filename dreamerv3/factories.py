@@ -11,7 +11,7 @@ from typing import Any
 import elements
 
 import embodied
-from dreamerv3 import checks, outputs, reference
+from dreamerv3 import checks, limits, outputs, reference
 from dreamerv3.environments import env_options, make_env
 from embodied import UserError, logging, selectors, streams
 
@@ -37,7 +37,7 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     """Build the Dreamer agent, or with `random_agent` one that acts uniformly.
 
     Spaces come from the environment, by default that of the config, which is closed again.
-    Images are checked before JAX is imported. Without logger.timer the timers of this process
+    Spaces are checked before JAX is imported. Without logger.timer the timers of this process
     are turned off.
     """
     elements.timer.global_timer.enabled = config.logger.timer
@@ -53,6 +53,7 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     if config.random_agent:
         return embodied.RandomAgent(obs_space, act_space, seed=config.seed)
     checks.check_image_sizes(obs_space, config)
+    limits.check(obs_space, act_space)
     from embodied.jax.setup import compute_dtype, setup
 
     setup(config.jax)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, UInt8
 
+from . import pixels
 from .decoder import Decoder
 from .rssm import RSSM
 
@@ -40,8 +41,10 @@ def videos(
     both = {k: jnp.concatenate([seen[k], guessed[k]], 1) for k in keys}
     dists = dec(both)
     return {
-        f'openloop/{name}': video(obs[name][:count], dists[name].pred(), half)
-        for name in dec.images
+        f'openloop/{name}': video(
+            pixels.shown(space, obs[name][:count]), dists[name].pred(), half
+        )
+        for name, space in dec.images.items()
     }
 
 
@@ -50,7 +53,8 @@ def video(
 ) -> UInt8[Array, 't2 h2 w2 c']:
     """Rows truth, prediction (0…1), error; sequences side by side; black frames at the end.
 
-    Each sequence has a border, green for the `observed` first frames and red after them.
+    The truth is in 0…255. Each sequence has a border, green for the `observed` first frames and
+    red after them.
     """
     length, channels = truth.shape[1], truth.shape[-1]
     pred = jnp.clip(pred * 255, 0, 255).astype(jnp.uint8)

@@ -8,7 +8,8 @@ import pytest
 
 CACHE = pathlib.Path(__file__).parent.parent / '.cache' / 'jax'
 CHECKED = ['embodied.jax', 'dreamerv3.rssm', 'dreamerv3.losses', 'dreamerv3.openloop',
-           'dreamerv3.encoder', 'dreamerv3.decoder', 'dreamerv3.latents']  # fmt: skip
+           'dreamerv3.encoder', 'dreamerv3.decoder', 'dreamerv3.latents',
+           'dreamerv3.pixels']  # fmt: skip
 DEVICES = '--xla_force_host_platform_device_count=2'
 
 

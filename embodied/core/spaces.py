@@ -97,7 +97,8 @@ class Guard:
             if where is not None:
                 raise UserError(f'{_outside(name, value, where)}, which is not finite.')
         where = _first((value < low) | (value > high)) or ()
-        text = f'{_outside(name, value, where)}, expected from {low[where]} to {high[where]}'
+        bound = f'expected from {low[where]!s} to {high[where]!s}'
+        text = f'{_outside(name, value, where)}, {bound}'
         if strict or self.space.dtype.kind != 'f':
             raise UserError(f'{text}.')
         return text
@@ -131,7 +132,8 @@ def _first(mask: np.ndarray) -> tuple[int, ...] | None:
 def _outside(name: str, value: np.ndarray, where: tuple[int, ...]) -> str:
     """Return the beginning of a message about one entry of an array."""
     index = where[0] if len(where) == 1 else where
-    seen = f'entry {index} is {value[where]}' if where else f'it is {value[()]}'
+    what = f'entry {index}' if where else 'it'
+    seen = f'{what} is {value[where]!s}'  # with no more digits than it has
     return f'{name} is outside of its space: {seen}'
 
 
@@ -146,6 +148,8 @@ def to_float32(name: str, value: Any) -> np.ndarray:
     value = np.asarray(value)
     with np.errstate(over='ignore'):
         cast = value.astype(np.float32)
+    if np.isfinite(cast).all():
+        return cast
     where = _first(np.isinf(cast) & np.isfinite(value))
     if where is not None:
         raise UserError(
@@ -166,11 +170,14 @@ def check(name: str, space: Any, value: Any) -> None:
 
 
 def check_names(obs_space: Any, act_space: Any) -> None:
-    """Raise a UserError for a key that others of the run use, or that is none.
+    """Raise a UserError for a key that others of the run use, that is none, or that lacks.
 
     Observations and actions of a step are stored side by side, together with what the replay
     adds, and sent with what a parallel run adds.
     """
+    for key in FLAGS:
+        _check_flag('Observation', key, obs_space, 'f' if key == 'reward' else 'b')
+    _check_flag('Action', 'reset', act_space, 'b')
     for what, keys in (('Observation', obs_space), ('Action', act_space)):
         for key in keys:
             if not isinstance(key, str) or not key:
@@ -178,10 +185,19 @@ def check_names(obs_space: Any, act_space: Any) -> None:
             if key in RESERVED:
                 raise _taken(f'{what} {key!r} has a name that runs use themselves')
     for key in act_space:
-        if key in obs_space or key in FLAGS:
+        if key in obs_space:
             raise _taken(f'Action {key!r} has the name of an observation')
         if key.startswith(LOG):
             raise _taken(f'Action {key!r} begins with {LOG}, as logged observations do')
+
+
+def _check_flag(what: str, key: str, found: Any, kind: str) -> None:
+    """Raise a UserError unless the spaces hold one value of a kind of dtype under a name."""
+    space = found.get(key)
+    if space is None or space.shape or space.dtype.kind != kind:
+        wanted = 'one float' if kind == 'f' else 'one bool'
+        seen = 'none' if space is None else describe(space)
+        raise UserError(f'{what} {key!r} must be {wanted} in every environment; found {seen}.')
 
 
 def _taken(text: str) -> UserError:

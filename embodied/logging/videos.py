@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +69,8 @@ class Videos:
 
     def _begin(self, film: tuple[int, str]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f'.env{film[0]}-{_plain(film[1])}.mp4'
+        name = urllib.parse.quote(film[1], safe='')  # no other key has it, unlike `_plain`
+        path = self._folder / f'.env{film[0]}-{name}.mp4'
         self._films[film] = media.Mp4(path, self._fps), path
 
     def _free(self, name: str) -> pathlib.Path:

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 import embodied
-from embodied import wrappers
+from embodied import spaces, wrappers
 from tests.core.echo import EchoEnv, act
 from tests.doubles import CounterEnv
 
@@ -70,6 +70,17 @@ def test_images_are_resized_as_pillow_does(channels):
         wanted = Image.fromarray(image[..., channel]).resize((8, 4), Image.BILINEAR)
         np.testing.assert_array_equal(obs['image'][..., channel], np.asarray(wanted))
     assert obs['log/same'] is given['log/same']
+
+
+def test_resized_images_keep_the_range_of_each_channel():
+    high = np.tile([256, 2], (6, 10, 1))
+    mask = np.zeros((6, 10, 2), np.uint8)
+    mask[:, 5:] = [255, 1]
+    env = EchoEnv({'mask': elements.Space(np.uint8, (6, 10, 2), 0, high)}, {}, {'mask': mask})
+    env = wrappers.CheckSpaces(wrappers.ResizeImage(env, (3, 4)))
+    low, last = spaces.bounds(env.obs_space['mask'])
+    assert (low.tolist(), last.tolist()) == ([[[0, 0]] * 4] * 3, [[[255, 1]] * 4] * 3)
+    assert {*env.step(act())['mask'][..., 1].flat} == {0, 1}
 
 
 def test_flat_images_stay_flat_in_value():

@@ -132,17 +132,17 @@ def pose(value, space=None, strict=False, **more):
 
 
 def test_floats_beyond_their_bounds_are_said_once_with_entry_value_and_bounds(capsys):
-    wrapped = pose(np.float32([0, 9.5, 3]))
+    wrapped = pose(np.float32([0, 9.6, 3]))
     for _ in range(3):
-        np.testing.assert_array_equal(wrapped.step(act())['pose'], np.float32([0, 9.5, 3]))
-    pose(np.float32([-2, 0, 0])).step(act())  # another environment of the same kind
+        np.testing.assert_array_equal(wrapped.step(act())['pose'], np.float32([0, 9.6, 3]))
+    pose(np.float32([-2.1, 0, 0])).step(act())  # another environment of the same kind
     assert capsys.readouterr().out == (
-        "Warning: Observation 'pose' is outside of its space: entry 1 is 9.5, expected from "
+        "Warning: Observation 'pose' is outside of its space: entry 1 is 9.6, expected from "
         '0.0 to 9.0. Bounds of numbers are used for nothing, so the run goes on '
         '(run.strict_spaces).\n'
     )
-    with pytest.raises(embodied.UserError, match=r'entry 1 is 9\.5, expected from 0'):
-        pose(np.float32([0, 9.5, 3]), strict=True).step(act())
+    with pytest.raises(embodied.UserError, match=r'entry 1 is 9\.6, expected from 0'):
+        pose(np.float32([0, 9.6, 3]), strict=True).step(act())
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,18 @@ def test_logged_numbers_may_be_anything(value, capsys):
 def test_names_that_would_hide_others_are_refused(obs, acts, words):
     space = elements.Space(np.float32)
     env = EchoEnv(dict.fromkeys(obs, space), dict.fromkeys(acts, space), {})
+    with pytest.raises(embodied.UserError, match=words):
+        wrappers.wrap(env)
+
+
+@pytest.mark.parametrize('key', ['reward', 'is_first', 'is_last', 'is_terminal', 'reset'])
+@pytest.mark.parametrize('space', [None, elements.Space(np.int32), elements.Space(bool, (2,))])
+def test_what_every_environment_has_is_asked_for(key, space):
+    env = EchoEnv({}, {}, {})
+    found = env._act_space if key == 'reset' else env._obs_space
+    del found[key]
+    found |= {} if space is None else {key: space}
+    words = f'{key!r} must be one (float|bool).*; found {"none" if space is None else "dtype"}'
     with pytest.raises(embodied.UserError, match=words):
         wrappers.wrap(env)
 

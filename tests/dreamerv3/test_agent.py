@@ -199,6 +199,25 @@ def test_an_observation_that_is_not_finite_is_named():
         agent.policy(agent.init_policy(2), obs)
 
 
+def test_an_action_may_have_the_name_of_what_is_checked_to_be_finite():
+    acts = {'token': elements.Space(np.int32, (), 0, 3)}
+    model = Dreamer(OBS, acts, golden.agent_config(SMALL))
+    view = model.policy_view(model.init(jax.random.key(0)))
+    obs = {k: v[:1] for k, v in make_obs(2).items()}
+    obs['position'][0, 1] = np.nan
+    obs = jax.tree.map(jnp.asarray, obs)
+    *_, finite = model.policy(view, model.init_policy(1), obs, jax.random.key(1))
+    assert finite.tolist()[0::3] == [False, True]  # the token, and the action
+
+
+@pytest.mark.parametrize('key', ['dyn/deter', 'dyn/stoch', 'stepid', 'rew', 'value', 'rep'])
+@pytest.mark.parametrize('context', [0, 1])
+def test_names_of_latents_and_losses_are_refused(key, context):
+    config = golden.agent_config({**SMALL, 'replay_context': context})
+    with pytest.raises(embodied.UserError, match=rf"uses \['{key}'\] for an"):
+        Dreamer({**OBS, key: elements.Space(np.float32)}, ACT, config)
+
+
 def test_training_changes_every_part_and_gives_finite_metrics(trained):
     agent, _, out, metrics = trained
     start = make_agent().state

@@ -9,7 +9,7 @@ from embodied import logging
 def play(output, length, worker=0, last=True, step=0, **keys):
     """One episode; its frames are filled with their number."""
     for index in range(length):
-        frames = {k: np.full(shape, 10 * index, np.uint8) for k, shape in keys.items()}
+        frames = {k: np.full(shape, 10 * index % 256, np.uint8) for k, shape in keys.items()}
         flags = {'is_first': index == 0, 'is_last': last and index == length - 1}
         output.watch(step + index, {**frames, **flags, 'vector': np.zeros(3)}, worker)
 
@@ -44,6 +44,13 @@ def test_images_under_log_of_odd_size(tmp_path):
     assert names(tmp_path / 'videos') == ['000000000001-env0-log-top.mp4']
     film = frames(tmp_path / 'videos' / '000000000001-env0-log-top.mp4')
     assert np.shape(film) == (2, 6, 8, 3)
+
+
+def test_keys_that_are_written_alike_have_films_of_their_own(tmp_path):
+    output = logging.Videos(tmp_path, 10)
+    play(output, 90, **{'a/b': (8, 8, 3), 'a-b': (16, 16, 3)})  # the encoder writes late
+    found = [frames(x)[0].shape for x in (tmp_path / 'videos').iterdir()]
+    assert sorted(found) == [(8, 8, 3), (16, 16, 3)]
 
 
 def test_episodes_of_one_evaluation_share_a_step(tmp_path):

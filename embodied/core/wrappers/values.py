@@ -40,10 +40,7 @@ class ResizeImage(ObsWrapper):
         ]
         self._keys = [k for k in keys if env.obs_space[k].shape[:2] != self._size]
         self._resize = resizer(method) if self._keys else None
-        resized = {
-            k: elements.Space(np.uint8, (*self._size, env.obs_space[k].shape[2]))
-            for k in self._keys
-        }
+        resized = {k: _resized(env.obs_space[k], self._size) for k in self._keys}
         super().__init__(env, {**env.obs_space, **resized})
 
     def step(self, action: Step) -> Step:
@@ -51,6 +48,12 @@ class ResizeImage(ObsWrapper):
         if self._resize is None:
             return obs
         return {**obs, **{k: self._resize(obs[k], self._size) for k in self._keys}}
+
+
+def _resized(space: Any, size: tuple[int, int]) -> elements.Space:
+    """The space of an image in another size, with the range of each channel."""
+    low, high = np.asarray(space.low).min((0, 1)), np.asarray(space.high).max((0, 1))
+    return elements.Space(np.uint8, (*size, space.shape[2]), low, high)
 
 
 def resizer(method: str) -> Resize:

@@ -80,8 +80,9 @@ def parallel_env(
             with watch:
                 obs = env.step(act)
             about = {'actor': _result(actor), 'envid': envid, 'is_eval': is_eval}
-            about['warnings'] = [warnings.pop(0) for _ in range(len(warnings))]
-            act, word = _result(client.call('act', {**about, 'obs': obs}))
+            about |= {'obs': obs, 'warnings': [*warnings]}
+            warnings.clear()
+            act, word = _result(client.call('act', about))
             if word == 'reset':
                 actor = client.call('ident')
             act['reset'] = np.asarray(word == 'reset' or bool(obs['is_last']))
