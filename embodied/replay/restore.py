@@ -1,14 +1,19 @@
 """Reading a folder of chunk files back into chunks that are linked as they were written."""
 
+import collections
+import contextlib
 import pathlib
 import warnings
 from collections.abc import Callable, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from . import files, mapped
 from .chunk import Arrays, Chunk, MemoryChunk, Spec, spec_of
 
 Convert = Callable[[Arrays], Arrays]
+MOST = 2**40  # steps; a chunk that a checkpoint names counts as many
 
 
 class Skipped(NamedTuple):
@@ -35,8 +40,8 @@ class Reader:
     """Reads the files of one folder.
 
     convert: applied to the arrays of each file. maps: given, chunks become mapped files and
-    stay there; else they are read into memory. spec: what a step must look like; empty takes
-    it from the first file that is read.
+    stay there; else they are read into memory. spec: what a step must look like; if it is
+    empty, the chunks that a checkpoint names decide, and without them what most steps have.
     """
 
     def __init__(
@@ -56,10 +61,12 @@ class Reader:
         self._skipped: list[Skipped] = []
         self._linked: dict[bytes, files.Name] = {}  # successors that must be there, from whom
 
-    def read(self, length: int, room: int | None, known: Set[bytes]) -> Found:
+    def read(
+        self, length: int, room: int | None, known: Set[bytes], named: Set[bytes] = frozenset()
+    ) -> Found:
         """Read chunks from the newest back until `room` items (None: all) are there.
 
-        known: ids of chunks that need no reading. A file that is cut, empty or foreign is
+        known: ids of chunks that need no reading; named: of those in a checkpoint. A file that is cut, empty or foreign is
         skipped, and a sequence never goes over its gap. Chunks that hold no item and end none
         are left alone.
         """
@@ -67,8 +74,9 @@ class Reader:
         for filename, reason, steps in unusable:
             self._skip(filename, reason, steps)
         self._present = {*known, *(name.uuid for name in names)}
+        self._spec = self._spec or self._usual([x for x in names if x.uuid not in known], named)
         chunks: dict[bytes, tuple[Chunk, int]] = {}
-        for name in reversed(names):  # a successor is newer than its chunk
+        for name in reversed(names):  # a successor comes after its chunk
             if name.uuid in known:
                 continue
             if name.mapped and not name.length:  # the process ended before its first step
@@ -141,11 +149,27 @@ class Reader:
             raise ValueError('holds no steps')
         if self._convert is not None:
             arrays = self._convert(arrays)
-        spec = spec_of(arrays)
-        if self._spec and spec != self._spec:
-            raise ValueError('stores other keys, shapes or dtypes than the newer steps')
-        self._spec = spec
+        if spec_of(arrays) != self._spec:
+            raise ValueError('stores other keys, shapes or dtypes than most of the replay')
         return arrays
+
+    def _usual(self, names: list[files.Name], named: Set[bytes]) -> Spec:
+        """Return what the steps of chunks in `named` look like once converted, or most do."""
+        specs: dict[Any, Spec] = {}  # by what is in the files
+        votes: collections.Counter[int] = collections.Counter()
+        for name in names:
+            with contextlib.suppress(Exception):  # reading it will say what is wrong
+                found = files.read_spec(self.directory, name)
+                key = tuple(
+                    (k, shape, str(dtype)) for k, (shape, dtype) in sorted(found.items())
+                )
+                if key not in specs:
+                    one = {k: np.zeros((1, *shape), x) for k, (shape, x) in found.items()}
+                    specs[key] = spec_of(self._convert(one) if self._convert else one)
+                place = list(specs.values()).index(specs[key])
+                votes[place] += name.length
+                votes[place] += MOST * (name.uuid in named)
+        return list(specs.values())[votes.most_common(1)[0][0]] if votes else {}
 
     def _find_missing(self, unusable: list[str]) -> None:
         """Note successors of our own chunks that are not there; others may never have been."""

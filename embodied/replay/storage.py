@@ -8,7 +8,7 @@ import itertools
 import pathlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ class Storage:
         self._journal: journal.Journal | None = None  # opened by the first request
         self._blocks = Blocks(chunksize)
         self._rows: list[tuple[Block, int]] = []  # for the next chunks, the last one first
+        self._clock: files.Clock | None = None
         self._lock = lock
         self._values = threading.Lock()
         self._saving = threading.Lock()
@@ -107,7 +108,9 @@ class Storage:
 
     def allocate(self, before: Chunk | None) -> Chunk:
         """Return a new open chunk, in which the worker of the chunk `before` goes on."""
-        ident, time = uuid.uuid4().bytes, files.timestamp()
+        if self._clock is None:  # not before: others may have written to the folder
+            self._clock = files.Clock(self.directory)
+        ident, time = uuid.uuid4().bytes, self._clock()
         chunk: Chunk
         if self._maps is None or self._spares is None or self.directory is None:
             block, row = self._rows.pop() if self._rows else (self._block(1), 0)
@@ -225,11 +228,15 @@ class Storage:
             self._clean()
 
     def load(
-        self, length: int, room: int | None, convert: restore.Convert | None
+        self,
+        length: int,
+        room: int | None,
+        convert: restore.Convert | None,
+        named: Set[bytes] = frozenset(),
     ) -> list[tuple[Chunk, int]]:
         """Read chunks that are not there yet; see `restore.Reader`. Without `lock`.
 
-        They are returned for the caller to register.
+        They are returned for the caller to register. named: chunks that a checkpoint names.
         """
         if self.directory is None:
             return []
@@ -241,7 +248,7 @@ class Storage:
             reader = restore.Reader(self.directory, spec, convert, self._maps)
             # Files of other formats become mapped ones.
             with self._spares.checked() if self._spares else contextlib.nullcontext():
-                found = reader.read(length, room, known)
+                found = reader.read(length, room, known, named)
             with self._lock:
                 self._garbage += found.stale
         restore.warn(self.directory, found.skipped)
