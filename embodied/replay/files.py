@@ -2,7 +2,8 @@
 
 Ids in names are 22 base62 characters (digits, then small, then large letters), 0…0 where there
 is no successor. Names sort by time, which is UTC (local time in files of earlier versions and
-of the reference), and go on after the newest of the folder. A file appears under its name only when it is complete.
+of the reference), and go on after the newest of the folder. A file appears under its name only
+when it is complete.
 Mapped chunks (see `mapped`) are named `TIME-UUID.chunk`; the rest stands in the file.
 """
 

@@ -1,11 +1,13 @@
 """Reading a folder of chunk files back into chunks that are linked as they were written."""
 
 import collections
+import concurrent.futures
 import contextlib
+import os
 import pathlib
 import warnings
-from collections.abc import Callable, Set
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Set
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from .chunk import Arrays, Chunk, MemoryChunk, Spec, spec_of
 
 Convert = Callable[[Arrays], Arrays]
 MOST = 2**40  # steps; a chunk that a checkpoint names counts as many
+MOST_THREADS = 8  # that read files at the same time
 
 
 class Skipped(NamedTuple):
@@ -66,27 +69,27 @@ class Reader:
     ) -> Found:
         """Read chunks from the newest back until `room` items (None: all) are there.
 
-        known: ids of chunks that need no reading; named: of those in a checkpoint. A file that is cut, empty or foreign is
-        skipped, and a sequence never goes over its gap. Chunks that hold no item and end none
-        are left alone.
+        known: ids of chunks that need no reading; named: of those in a checkpoint. A file
+        that is cut, altered, empty or foreign is skipped, and a sequence never goes over its
+        gap. Chunks that hold no item and end none are left alone.
         """
         names, unusable, self._stale = files.scan(self.directory)
         for filename, reason, steps in unusable:
             self._skip(filename, reason, steps)
         self._present = {*known, *(name.uuid for name in names)}
-        self._spec = self._spec or self._usual([x for x in names if x.uuid not in known], named)
+        # The process ended before their first step.
+        self._empty = {x.uuid for x in names if x.mapped and not x.length} - {*known}
+        self._stale += [str(name) for name in names if name.uuid in self._empty]
+        todo = [x for x in names if x.uuid not in {*known, *self._empty}][::-1]
+        self._spec = self._spec or self._usual(todo, named)
         chunks: dict[bytes, tuple[Chunk, int]] = {}
-        for name in reversed(names):  # a successor comes after its chunk
-            if name.uuid in known:
-                continue
-            if name.mapped and not name.length:  # the process ended before its first step
-                self._stale.append(str(name))
-                self._empty.add(name.uuid)
-                continue
+        used = 0
+        for name, check in _checked(self.directory, todo):  # a successor before its chunk
             if room == 0:
-                self._stale.append(str(name))  # older than the capacity reaches
-                continue
+                break
+            used += 1
             try:
+                check.result()
                 chunk = self._chunk(name)
             except ValueError as error:
                 self._skip(str(name), str(error), f'{name.length} steps')
@@ -96,6 +99,8 @@ class Reader:
             kept = begins if room is None else min(room, begins)
             room = None if room is None else room - kept
             chunks[name.uuid] = (chunk, begins - kept)
+        # What is older than the capacity reaches.
+        self._stale += [str(name) for name in todo[used:]]
         self._find_missing([x[0] for x in unusable])
         return Found(_useful(list(chunks.values()), length), self._stale, self._skipped)
 
@@ -154,22 +159,18 @@ class Reader:
         return arrays
 
     def _usual(self, names: list[files.Name], named: Set[bytes]) -> Spec:
-        """Return what the steps of chunks in `named` look like once converted, or most do."""
-        specs: dict[Any, Spec] = {}  # by what is in the files
+        """Return what steps look like, once converted: in chunks of `named`, or in most."""
+        specs: list[Spec] = []
         votes: collections.Counter[int] = collections.Counter()
         for name in names:
             with contextlib.suppress(Exception):  # reading it will say what is wrong
                 found = files.read_spec(self.directory, name)
-                key = tuple(
-                    (k, shape, str(dtype)) for k, (shape, dtype) in sorted(found.items())
-                )
-                if key not in specs:
-                    one = {k: np.zeros((1, *shape), x) for k, (shape, x) in found.items()}
-                    specs[key] = spec_of(self._convert(one) if self._convert else one)
-                place = list(specs.values()).index(specs[key])
-                votes[place] += name.length
-                votes[place] += MOST * (name.uuid in named)
-        return list(specs.values())[votes.most_common(1)[0][0]] if votes else {}
+                one = {key: np.zeros((1, *shape), x) for key, (shape, x) in found.items()}
+                spec = spec_of(self._convert(one) if self._convert else one)
+                if spec not in specs:
+                    specs.append(spec)
+                votes[specs.index(spec)] += MOST if name.uuid in named else name.length
+        return specs[votes.most_common(1)[0][0]] if votes else {}
 
     def _find_missing(self, unusable: list[str]) -> None:
         """Note successors of our own chunks that are not there; others may never have been."""
@@ -178,6 +179,28 @@ class Reader:
             if uuid not in self._present and not any(text in filename for filename in unusable):
                 reason = f'is missing, in which {before} goes on'
                 self._skip(text, reason, f'up to {before.length} steps')  # as many as before
+
+
+def _checked(
+    directory: pathlib.Path, names: list[files.Name]
+) -> Iterator[tuple[files.Name, concurrent.futures.Future]]:
+    """Yield names with the check of their files, a few of which run ahead in threads.
+
+    The result of a check is None, or it raises ValueError.
+    """
+    ahead: collections.deque[tuple[files.Name, concurrent.futures.Future]] = collections.deque()
+    threads = min(MOST_THREADS, os.cpu_count() or 1)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        for name in names:
+            ahead.append((name, pool.submit(_check, directory, name)))
+            if len(ahead) > 2 * threads:
+                yield ahead.popleft()
+        yield from ahead
+
+
+def _check(directory: pathlib.Path, name: files.Name) -> None:
+    if name.mapped:  # the format of others has checksums of its own
+        mapped.check(directory / str(name))
 
 
 def warn(directory: pathlib.Path, skipped: list[Skipped]) -> None:

@@ -148,6 +148,11 @@ def spoil(path: pathlib.Path) -> None:
     path.write_bytes(data)
 
 
+def other_header(path: pathlib.Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"keys"', b'"kays"'))
+
+
 def miscount(path: pathlib.Path) -> None:
     data = bytearray(path.read_bytes())
     data[16:24] = (6).to_bytes(8, 'little')
@@ -158,9 +163,10 @@ def miscount(path: pathlib.Path) -> None:
     ('damage', 'message'),
     [
         (shorten, r'has \d+ bytes instead of \d+ \(5 steps lost\)'),
-        (spoil, r'cannot be read .* \(an unknown number of steps lost\)'),
-        (miscount, r'bytes instead of'),
-        (lambda path: path.write_bytes(b''), r'cannot be read'),
+        (spoil, r'it has a damaged header \(an unknown number of steps lost\)'),
+        (other_header, r'it has a damaged header \(an unknown number of steps lost\)'),
+        (miscount, r'it counts 6 steps, but has room for 5'),
+        (lambda path: path.write_bytes(b''), r'it does not begin as a chunk of this package'),
         (lambda path: path.unlink(), r'is missing, in which .* goes on \(up to 5 steps lost\)'),
     ],
 )
