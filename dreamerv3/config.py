@@ -15,6 +15,7 @@ import elements
 
 from dreamerv3 import checks, evaluation
 from embodied import UserError
+from embodied.core import stamps
 
 CONFIGS = pathlib.Path(__file__).parent / 'configs.yaml'
 REGEX = re.compile(r'[^A-Za-z0-9_.-]')
@@ -116,7 +117,7 @@ def save(config: elements.Config) -> pathlib.Path:
     except OSError as e:
         raise UserError(f'Cannot write to --logdir {config.logdir}: {e.strerror}.') from e
     if path.is_file() and path.read_bytes() != draft.read_bytes():
-        path.rename(path.with_name(f'config-{elements.timestamp(millis=True)}.yaml'))
+        path.rename(stamps.beside(path))
     draft.replace(path)
     return path
 

@@ -8,7 +8,6 @@ go only after that. Whatever else lies in the directory is neither counted nor t
 Loading runs no code from the files: there are only arrays and JSON in them.
 """
 
-import datetime
 import itertools
 import os
 import pathlib
@@ -17,12 +16,10 @@ import shutil
 from collections.abc import Iterable
 from typing import Any
 
-from . import pickled, snapshot
+from . import pickled, snapshot, stamps
 from .errors import UserError
 
-STAMP = '%Y%m%dT%H%M%SF%f'
 TEMPORARY = re.compile(r'\.\d{8}T\d{6}F\d{6}\.tmp')
-INSTANT = datetime.timedelta(microseconds=1)
 
 
 class Checkpoint:
@@ -148,7 +145,7 @@ def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
     """Return the checkpoints of a directory, newest first."""
     if not directory.is_dir():
         return []
-    own = [x for x in directory.iterdir() if _time(x.name) and snapshot.manifest(x)]
+    own = [x for x in directory.iterdir() if stamps.parse(x.name) and snapshot.manifest(x)]
     return sorted(own, key=lambda x: x.name, reverse=True)
 
 
@@ -178,27 +175,17 @@ def _stray(directory: pathlib.Path) -> pathlib.Path | None:
     """
     name = _latest(directory)
     folder = directory / name
-    known = _time(name) and folder.is_dir() and not snapshot.manifest(folder)
+    known = stamps.parse(name) and folder.is_dir() and not snapshot.manifest(folder)
     return folder if known else None
-
-
-def _time(name: str) -> datetime.datetime | None:
-    """Return the time that names a checkpoint, None for any other name."""
-    try:
-        time = datetime.datetime.strptime(name, STAMP)
-    except ValueError:
-        return None
-    return time if time.strftime(STAMP) == name else None
 
 
 def _new_stamp(directory: pathlib.Path) -> str:
     """Return a name that sorts after all others, even if the clock was set back."""
-    now = datetime.datetime.now()
-    if folders := _folders(directory):
-        now = max(now, datetime.datetime.strptime(folders[0].name, STAMP) + INSTANT)
-    while (directory / now.strftime(STAMP)).exists():
-        now += INSTANT
-    return now.strftime(STAMP)
+    folders = _folders(directory)
+    stamp = stamps.after(folders[0].name if folders else '')
+    while (directory / stamp).exists():
+        stamp = stamps.after(stamp)
+    return stamp
 
 
 def _point(directory: pathlib.Path, stamp: str) -> None:

@@ -7,8 +7,7 @@ import pathlib
 import re
 from typing import Any, BinaryIO
 
-import elements
-
+from ..core import stamps
 from .logger import Summary
 
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
@@ -60,8 +59,7 @@ class JSONL:
             count = sum(_step(line) > step for line in file)
         if not count:
             return None
-        stamp = elements.timestamp(millis=True)
-        side = self._path.with_name(f'{self._path.stem}-{stamp}{self._path.suffix}')
+        side = stamps.beside(self._path)
         kept = self._path.with_name(f'.{self._path.name}.tmp')
         with (
             open(self._path, 'rb') as file, open(kept, 'wb') as below, open(side, 'ab') as above

@@ -7,6 +7,7 @@ TensorFlow. Each process has a file of its own, as TensorBoard expects it.
 import contextlib
 import os
 import pathlib
+import re
 import socket
 import time
 from typing import Any
@@ -18,6 +19,7 @@ from . import media
 from .logger import Summary
 
 BINS = 30  # of a histogram
+TIME = re.compile(r'events\.out\.tfevents\.(\d{10}\.\d{6})')
 
 
 class TensorBoard:
@@ -86,8 +88,11 @@ class TensorBoard:
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Readers take the files in the order of their names.
-        stamp = f'{time.time():.6f}.{socket.gethostname()}.{os.getpid()}'
+        # Readers take the files in the order of their names, and never go back to earlier ones.
+        there = [TIME.match(x.name) for x in self._folder.iterdir()]
+        newest = max((float(x[1]) for x in there if x), default=0.0)
+        now = max(time.time(), newest + 1e-5)
+        stamp = f'{now:.6f}.{socket.gethostname()}.{os.getpid()}'
         file = open(self._folder / f'events.out.tfevents.{stamp}', 'xb')  # noqa: SIM115
         self._file = self._records(file)
         event = self._events.Event(wall_time=time.time(), file_version='brain.Event:2')

@@ -1,6 +1,6 @@
 """A chunk: consecutive steps of one worker, one preallocated array per key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,9 @@ class Chunk:
         self.successor = successor
         self.grown = True
         self.open = False
+
+    def unseal(self, keys: Iterable[str]) -> None:
+        """Say that values of these keys are about to be overwritten."""
 
     def position(self, index: int) -> int:
         """Return number and index of a step as one integer."""

@@ -1,30 +1,30 @@
 """Chunk files: `TIME-UUID-SUCCESSOR-LENGTH.npz`, one array per key, never pickled.
 
 Ids in names are 22 base62 characters (digits, then small, then large letters), 0…0 where there
-is no successor. Names sort by time. A file appears under its name only when it is complete.
+is no successor. Names sort by time, which is UTC (local time in files of earlier versions and
+of the reference), and go on after the newest of the folder. A file appears under its name only
+when it is complete.
 Mapped chunks (see `mapped`) are named `TIME-UUID.chunk`; the rest stands in the file.
 """
 
-import datetime
 import os
 import pathlib
 import re
 import string
-import threading
 import zipfile
 from typing import NamedTuple
 
 import numpy as np
 
+from ..core import stamps
 from . import mapped
+from .chunk import Spec
 
 DIGITS = string.digits + string.ascii_letters
 NOWHERE = bytes(16)  # the successor of a chunk that has none
 PATTERN = re.compile(r'(\d{8}T\d{6}F\d{6})-([0-9a-zA-Z]{22})-([0-9a-zA-Z]{22})-(\d+)\.npz')
 MAPPED = re.compile(r'(\d{8}T\d{6}F\d{6})-([0-9a-zA-Z]{22})\.chunk')
 OWN = b'embodied'  # the comment of our archives: in others a successor may never have been
-_last_time = datetime.datetime.min
-_time_lock = threading.Lock()
 
 
 class Name(NamedTuple):
@@ -70,13 +70,17 @@ def from_base62(text: str) -> bytes:
     return number.to_bytes(16, 'big')
 
 
-def timestamp() -> str:
-    """Return the time in microseconds, later than that of any call before."""
-    global _last_time
-    with _time_lock:
-        now = datetime.datetime.now()
-        _last_time = max(now, _last_time + datetime.timedelta(microseconds=1))
-        return _last_time.strftime('%Y%m%dT%H%M%SF%f')
+class Clock:
+    """Times for names in a directory, each later than all that are there."""
+
+    def __init__(self, directory: pathlib.Path | None):
+        there = os.listdir(directory) if directory and directory.exists() else []
+        found = [PATTERN.fullmatch(x) or MAPPED.fullmatch(x) for x in there]
+        self._last = max((x[1] for x in found if x and stamps.parse(x[1])), default='')
+
+    def __call__(self) -> str:
+        self._last = stamps.after(self._last)
+        return self._last
 
 
 def write(
@@ -117,8 +121,26 @@ def read(directory: pathlib.Path, name: Name) -> tuple[dict[str, np.ndarray], bo
     return arrays, own
 
 
+def read_spec(directory: pathlib.Path, name: Name) -> Spec:
+    """Return keys, shapes and dtypes of a chunk file from its headers. Raises ValueError."""
+    if name.mapped:
+        return mapped.read_header(directory / str(name)).spec
+    spec: Spec = {}
+    try:
+        with zipfile.ZipFile(directory / str(name)) as archive:
+            for filename in archive.namelist():
+                with archive.open(filename) as file:
+                    version = np.lib.format.read_magic(file)
+                    read = getattr(np.lib.format, f'read_array_header_{version[0]}_0')
+                    shape, _, dtype = read(file)
+                spec[filename.removesuffix('.npy')] = shape[1:], dtype
+    except Exception as error:  # damage shows as almost any of them
+        raise ValueError(f'cannot be read ({error})') from error
+    return {key: value for key, value in spec.items() if key != 'stepid'}
+
+
 class Scan(NamedTuple):
-    """What a folder holds: chunks by time; files that are none or cannot be used, with the
+    """What a folder holds: chunks by age; files that are none or cannot be used, with the
     reason and the steps lost; files to remove."""
 
     names: list[Name]
@@ -150,7 +172,24 @@ def scan(directory: pathlib.Path) -> Scan:
         pair = sorted({name, best.get(name.uuid, name)}, key=_progress)
         best[name.uuid] = pair.pop()
         stale += [str(x) for x in pair]
-    return Scan(sorted(best.values(), key=str), unusable, stale)
+    return Scan(_by_age(best), unusable, stale)
+
+
+def _by_age(names: dict[bytes, Name]) -> list[Name]:
+    """Return chunks with the oldest first, and each after those before it in its stream.
+
+    Where the clock was set back while names were in local time, their order is another.
+    """
+    places: dict[bytes, tuple[str, int]] = {}
+    followers = {name.successor for name in names.values()}
+    for head in names.values():
+        name, time = None if head.uuid in followers else head, ''
+        while name is not None and name.uuid not in places:
+            time = max(time, name.time)
+            places[name.uuid] = time, len(places)
+            name = names.get(name.successor)
+    key = lambda x: (*places.get(x.uuid, (x.time, 0)), str(x))
+    return sorted(names.values(), key=key)
 
 
 def _parse_mapped(directory: pathlib.Path, filename: str) -> Name | None:

@@ -2,8 +2,13 @@
 
 A file holds, in this order: 8 bytes that name the format, the length of the header and the
 number of filled steps (int64 each), 8 unused bytes, the id of the successor (16 bytes), a JSON
-header with size, keys, dtypes, shapes and offsets of the arrays, and the arrays. It has its
-full size from the beginning, so that a full disk is an error then and not a crash later.
+header with size, keys, dtypes and shapes of the arrays, the checksums, and the arrays, each
+from the begin of a page on. It has its full size from the beginning, so that a full disk is an
+error then and not a crash later.
+
+A checksum is that of the filled steps of one array, once nothing is appended any more, until
+values are overwritten: the checksum and the number of steps (4 bytes each), or zeros where
+there is none. Files of earlier versions have no room for them.
 """
 
 import collections
@@ -13,10 +18,12 @@ import mmap
 import os
 import pathlib
 import threading
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
+from . import checksums
 from .chunk import Arrays, Chunk, Spec, stepids
 
 MAGIC = b'EMBCHNK1'
@@ -42,6 +49,12 @@ class Header(NamedTuple):
     length: int
     successor: bytes
     bytes: int  # of the whole file
+    checks: int  # where the checksums begin, 0 if there are none
+
+    def extents(self) -> list[tuple[int, int]]:
+        """Where the filled steps of each array are in the file: offset, bytes."""
+        steps = [math.prod(shape) * dtype.itemsize for shape, dtype in self.spec.values()]
+        return [(x, self.length * n) for x, n in zip(self.offsets, steps, strict=True)]
 
 
 class MappedChunk(Chunk):
@@ -60,8 +73,10 @@ class MappedChunk(Chunk):
         self.spec = header.spec
         self.file = path.name
         self.grown = False
+        self.changes = 0  # how often values were overwritten
         self._path = path
         self._header = header
+        self._places = {key: place for place, key in enumerate(header.spec)}
         self._maps = maps
 
     @property
@@ -82,6 +97,30 @@ class MappedChunk(Chunk):
         """Take back the link to a chunk that got no step and goes."""
         self._map.successor[:] = 0
 
+    def unseal(self, keys: Iterable[str]) -> None:
+        """Say that values of these keys are about to be overwritten."""
+        self.changes += 1
+        if self._header.checks:
+            for key in keys:
+                self._map.checks[self._places[key]] = 0
+
+    def unsealed(self) -> list[str]:
+        """The keys that have no checksum, of those that can have one."""
+        if not self._header.checks or not self.length:
+            return []
+        missing = self._map.checks == 0
+        return [key for key, place in self._places.items() if missing[place]]
+
+    def checksum(self, key: str) -> int:
+        """Return the checksum of what is stored under a key."""
+        found, offset = self._map, self._header.offsets[self._places[key]]
+        count = found.arrays[key][: self.length].nbytes
+        return checksums.of(np.frombuffer(found.buffer, np.uint8, count, offset))
+
+    def seal(self, key: str, checksum: int) -> None:
+        """Keep a checksum in the file."""
+        self._map.checks[self._places[key]] = self.length << 32 | checksum
+
     def sync(self) -> None:
         """Wait until the disk has what was written; nobody else waits, as with mmap.flush."""
         with open(self._path, 'r+b') as file:
@@ -100,6 +139,8 @@ class Map:
             self.buffer = mmap.mmap(file.fileno(), header.bytes)
         self.state = np.frombuffer(self.buffer, np.int64, 3)
         self.successor = np.frombuffer(self.buffer, np.uint8, 16, 32)
+        count = len(header.spec) if header.checks else 0
+        self.checks = np.frombuffer(self.buffer, np.uint64, count, header.checks)
         self.arrays = {
             key: np.ndarray((header.size, *shape), dtype, self.buffer, offset)
             for (key, (shape, dtype)), offset in zip(
@@ -160,8 +201,8 @@ def write(
 ) -> None:
     """Write a file as `create` does, but to its place at once."""
     keys = [[key, dtype.str, list(shape)] for key, (shape, dtype) in spec.items()]
-    text = json.dumps({'size': size, 'keys': keys}).encode()
-    offsets, total = _layout(spec, size, len(text))
+    text = json.dumps({'size': size, 'keys': keys, 'checks': True}).encode()
+    _, offsets, total = _layout(spec, size, len(text), True)
     state = np.array([len(text), size if arrays else 0, 0], '<i8')
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -194,30 +235,72 @@ def touch(path: pathlib.Path) -> None:
                 buffer[offset] = 0  # as it is anyway
 
 
+def check(path: pathlib.Path) -> None:
+    """Compare what is stored with the checksums that there are. Raises ValueError."""
+    header = read_header(path)
+    if not header.checks:
+        return
+    try:
+        with open(path, 'rb') as file:
+            file.seek(header.checks)
+            found = np.frombuffer(file.read(8 * len(header.spec)), '<u8')
+        known = np.flatnonzero(found).tolist()
+        keys, extents = list(header.spec), header.extents()
+        actual = checksums.of_file(path, [extents[i] for i in known])
+    except OSError as error:
+        raise DamageError(
+            f'cannot be read ({error.strerror})', _steps(header.length)
+        ) from error
+    for place, value in zip(known, actual, strict=True):
+        if int(found[place]) != header.length << 32 | value:
+            raise DamageError(
+                f'was altered: {keys[place]!r} does not match its checksum',
+                _steps(header.length),
+            )
+
+
 def read_header(path: pathlib.Path) -> Header:
     """Return the header of a file. Raises DamageError for what is no whole chunk."""
+    unknown = 'an unknown number of steps'
     try:
         with open(path, 'rb') as file:
             prefix = file.read(PREFIX)
+            if len(prefix) < PREFIX or prefix[:8] != MAGIC:
+                raise DamageError('does not begin as a chunk of this package', unknown)
             _, bytes_, length, _ = np.frombuffer(prefix[:32], '<i8').tolist()
-            content = json.loads(file.read(bytes_) if prefix[:8] == MAGIC else '{}')
+            content = json.loads(file.read(bytes_))
             total = os.fstat(file.fileno()).st_size
         spec = {key: (tuple(shape), np.dtype(name)) for key, name, shape in content['keys']}
-        offsets, wanted = _layout(spec, content['size'], bytes_)
+        size, has_checks = content['size'], bool(content.get('checks'))
+        checks, offsets, wanted = _layout(spec, size, bytes_, has_checks)
+        fits = 0 <= length <= size
+    except DamageError:
+        raise
+    except OSError as error:
+        raise DamageError(f'cannot be read ({error.strerror})', unknown) from error
     except Exception as error:  # damage shows as almost any of them
-        raise DamageError(f'cannot be read ({error})', 'an unknown number of steps') from error
-    if total != wanted or not 0 <= length <= content['size']:
-        raise DamageError(f'has {total} bytes instead of {wanted}', f'{length} steps')
-    return Header(content['size'], spec, offsets, length, prefix[32:48], total)
+        raise DamageError('has a damaged header', unknown) from error
+    if total != wanted:
+        raise DamageError(f'has {total} bytes instead of {wanted}', _steps(length))
+    if not fits:
+        raise DamageError(f'counts {length} steps, but has room for {size}', unknown)
+    return Header(size, spec, offsets, length, prefix[32:48], total, checks)
 
 
-def _layout(spec: Spec, size: int, header: int) -> tuple[list[int], int]:
-    """Return the offsets of the arrays, each at the begin of a page, and the file's size."""
-    offsets, end = [], PREFIX + header
+def _steps(length: int) -> str:
+    return f'{length} steps'
+
+
+def _layout(spec: Spec, size: int, header: int, checks: bool) -> tuple[int, list[int], int]:
+    """Return where checksums begin (0: none), the offsets of the arrays, and the size."""
+    end = PREFIX + header
+    begin = -(-end // 8) * 8 if checks else 0
+    end = begin + 8 * len(spec) if checks else end
+    offsets = []
     for shape, dtype in spec.values():
         offsets.append(-(-end // PAGE) * PAGE)
         end = offsets[-1] + size * math.prod(shape) * dtype.itemsize
-    return offsets, end
+    return begin, offsets, end
 
 
 def _reserve(file, size: int) -> None:

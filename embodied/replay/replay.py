@@ -3,6 +3,7 @@
 import collections
 import pathlib
 import threading
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -227,34 +228,53 @@ class Replay:
         up to 1 GiB per save, so that a large buffer is not written anew every time; the rest
         follows at the next saves. Files of chunks that have left are removed.
         """
+        with self._lock:
+            end = self._first + len(self._items)
         self._storage.save()
         with self._lock:
             streams = [[name, x.chunk.uuid, x.count] for name, x in self._streams.items()]
             streams += [[name, x[0].uuid, x[2]] for name, x in self._loaded.items()]
-            sizes = {'items': len(self._items), 'chunks': len(self._storage)}
+            # Of what came meanwhile the files may lack steps.
+            items = max(0, min(end - self._first, len(self._items)))
+            sizes = {'items': items, 'length': self.length, 'chunks': len(self._storage)}
             rngs = [rng.bit_generator.state for rng in self._generators()]
             return {**sizes, 'streams': streams, 'rngs': rngs}
 
-    def load(self, data: Any = None) -> None:
+    def load(self, data: Any = None, anew: bool = False) -> None:
         """Take in what the directory holds and is not there yet; `data` comes from `save`.
 
         The newest items are kept up to the capacity, where a chunk is as old as its first
-        step. Workers in `data` go on where their streams end, others begin new ones. Files
-        that cannot be used are skipped with one warning that names them.
+        step. Workers in `data` go on where their streams end, others, and all with `anew`,
+        begin new ones. Files that cannot be used are skipped with one warning that names
+        them, and there is one if fewer items are there than `data` counts.
         """
+        data = data or {}
         room = None if self.capacity is None else self.capacity - len(self)
-        chunks = self._storage.load(self.length, room, self._convert)
+        named = {uuid for _, uuid, _ in data.get('streams', ())}
+        chunks = self._storage.load(self.length, room, self._convert, named)
         for chunk, skip in chunks:
             with self._lock:
                 self._adopt(chunk, skip)
         before = {x.successor.uuid: x for x, _ in chunks if x.successor is not None}
         last = {x.uuid: x for x, _ in chunks}
-        for worker, uuid, count in (data or {}).get('streams', ()):
-            if uuid in last:
+        for worker, uuid, count in data.get('streams', ()):
+            if uuid in last and not anew:
                 with self._lock:
                     self._continue(worker, last[uuid], before, count)
         with self._lock:
-            self._draw_on((data or {}).get('rngs', ()))
+            self._draw_on(data.get('rngs', ()))
+        self._check_count(data)
+
+    def _check_count(self, data: Mapping[str, Any]) -> None:
+        """Warn if items are missing that were there when `data` was saved."""
+        saved = data.get('items', 0) if data.get('length') == self.length else 0
+        wanted = saved if self.capacity is None else min(saved, self.capacity)
+        if len(self) < wanted and self.directory is not None:
+            warnings.warn(
+                f'Replay {self.name!r} found {len(self):,} items in {self.directory}, but its '
+                f'checkpoint counts {wanted:,}: files are missing there.',
+                stacklevel=3,
+            )
 
     def _make_room(
         self, steps: Mapping[str, np.ndarray], lead: tuple, workers: Sequence[Hashable]

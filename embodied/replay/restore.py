@@ -1,14 +1,22 @@
 """Reading a folder of chunk files back into chunks that are linked as they were written."""
 
+import collections
+import concurrent.futures
+import contextlib
+import os
 import pathlib
 import warnings
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
+
+import numpy as np
 
 from . import files, mapped
 from .chunk import Arrays, Chunk, MemoryChunk, Spec, spec_of
 
 Convert = Callable[[Arrays], Arrays]
+MOST = 2**40  # steps; a chunk that a checkpoint names counts as many
+MOST_THREADS = 8  # that read files at the same time
 
 
 class Skipped(NamedTuple):
@@ -35,8 +43,8 @@ class Reader:
     """Reads the files of one folder.
 
     convert: applied to the arrays of each file. maps: given, chunks become mapped files and
-    stay there; else they are read into memory. spec: what a step must look like; empty takes
-    it from the first file that is read.
+    stay there; else they are read into memory. spec: what a step must look like; if it is
+    empty, the chunks that a checkpoint names decide, and without them what most steps have.
     """
 
     def __init__(
@@ -56,29 +64,32 @@ class Reader:
         self._skipped: list[Skipped] = []
         self._linked: dict[bytes, files.Name] = {}  # successors that must be there, from whom
 
-    def read(self, length: int, room: int | None, known: Set[bytes]) -> Found:
+    def read(
+        self, length: int, room: int | None, known: Set[bytes], named: Set[bytes] = frozenset()
+    ) -> Found:
         """Read chunks from the newest back until `room` items (None: all) are there.
 
-        known: ids of chunks that need no reading. A file that is cut, empty or foreign is
-        skipped, and a sequence never goes over its gap. Chunks that hold no item and end none
-        are left alone.
+        known: ids of chunks that need no reading; named: of those in a checkpoint. A file
+        that is cut, altered, empty or foreign is skipped, and a sequence never goes over its
+        gap. Chunks that hold no item and end none are left alone.
         """
         names, unusable, self._stale = files.scan(self.directory)
         for filename, reason, steps in unusable:
             self._skip(filename, reason, steps)
         self._present = {*known, *(name.uuid for name in names)}
+        # The process ended before their first step.
+        self._empty = {x.uuid for x in names if x.mapped and not x.length} - {*known}
+        self._stale += [str(name) for name in names if name.uuid in self._empty]
+        todo = [x for x in names if x.uuid not in {*known, *self._empty}][::-1]
+        self._spec = self._spec or self._usual(todo, named)
         chunks: dict[bytes, tuple[Chunk, int]] = {}
-        for name in reversed(names):  # a successor is newer than its chunk
-            if name.uuid in known:
-                continue
-            if name.mapped and not name.length:  # the process ended before its first step
-                self._stale.append(str(name))
-                self._empty.add(name.uuid)
-                continue
+        used = 0
+        for name, check in _checked(self.directory, todo):  # a successor before its chunk
             if room == 0:
-                self._stale.append(str(name))  # older than the capacity reaches
-                continue
+                break
+            used += 1
             try:
+                check.result()
                 chunk = self._chunk(name)
             except ValueError as error:
                 self._skip(str(name), str(error), f'{name.length} steps')
@@ -88,6 +99,8 @@ class Reader:
             kept = begins if room is None else min(room, begins)
             room = None if room is None else room - kept
             chunks[name.uuid] = (chunk, begins - kept)
+        # What is older than the capacity reaches.
+        self._stale += [str(name) for name in todo[used:]]
         self._find_missing([x[0] for x in unusable])
         return Found(_useful(list(chunks.values()), length), self._stale, self._skipped)
 
@@ -141,11 +154,23 @@ class Reader:
             raise ValueError('holds no steps')
         if self._convert is not None:
             arrays = self._convert(arrays)
-        spec = spec_of(arrays)
-        if self._spec and spec != self._spec:
-            raise ValueError('stores other keys, shapes or dtypes than the newer steps')
-        self._spec = spec
+        if spec_of(arrays) != self._spec:
+            raise ValueError('stores other keys, shapes or dtypes than most of the replay')
         return arrays
+
+    def _usual(self, names: list[files.Name], named: Set[bytes]) -> Spec:
+        """Return what steps look like, once converted: in chunks of `named`, or in most."""
+        specs: list[Spec] = []
+        votes: collections.Counter[int] = collections.Counter()
+        for name in names:
+            with contextlib.suppress(Exception):  # reading it will say what is wrong
+                found = files.read_spec(self.directory, name)
+                one = {key: np.zeros((1, *shape), x) for key, (shape, x) in found.items()}
+                spec = spec_of(self._convert(one) if self._convert else one)
+                if spec not in specs:
+                    specs.append(spec)
+                votes[specs.index(spec)] += MOST if name.uuid in named else name.length
+        return specs[votes.most_common(1)[0][0]] if votes else {}
 
     def _find_missing(self, unusable: list[str]) -> None:
         """Note successors of our own chunks that are not there; others may never have been."""
@@ -154,6 +179,28 @@ class Reader:
             if uuid not in self._present and not any(text in filename for filename in unusable):
                 reason = f'is missing, in which {before} goes on'
                 self._skip(text, reason, f'up to {before.length} steps')  # as many as before
+
+
+def _checked(
+    directory: pathlib.Path, names: list[files.Name]
+) -> Iterator[tuple[files.Name, concurrent.futures.Future]]:
+    """Yield names with the check of their files, a few of which run ahead in threads.
+
+    The result of a check is None, or it raises ValueError.
+    """
+    ahead: collections.deque[tuple[files.Name, concurrent.futures.Future]] = collections.deque()
+    threads = min(MOST_THREADS, os.cpu_count() or 1)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        for name in names:
+            ahead.append((name, pool.submit(_check, directory, name)))
+            if len(ahead) > 2 * threads:
+                yield ahead.popleft()
+        yield from ahead
+
+
+def _check(directory: pathlib.Path, name: files.Name) -> None:
+    if name.mapped:  # the format of others has checksums of its own
+        mapped.check(directory / str(name))
 
 
 def warn(directory: pathlib.Path, skipped: list[Skipped]) -> None:

@@ -7,6 +7,7 @@ import pathlib
 import uuid
 from collections.abc import Iterator
 
+from ..core import stamps
 from ..core.errors import UserError
 from . import files, mapped
 from .chunk import Spec
@@ -60,7 +61,7 @@ class Spares:
             ) from error
 
     def _make(self, spec: Spec) -> pathlib.Path:
-        name = files.Name(files.timestamp(), uuid.uuid4().bytes, files.NOWHERE, 0, True)
+        name = files.Name(stamps.after(), uuid.uuid4().bytes, files.NOWHERE, 0, True)
         path = (self._directory / str(name)).with_suffix('.tmp')  # the next load removes it
         with self.checked():
             mapped.write(path, spec, self._size)

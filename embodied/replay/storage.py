@@ -3,12 +3,13 @@
 A position is one integer for one stored step: the number of its chunk and its index there.
 """
 
+import collections
 import contextlib
 import itertools
 import pathlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ class Storage:
         self._journal: journal.Journal | None = None  # opened by the first request
         self._blocks = Blocks(chunksize)
         self._rows: list[tuple[Block, int]] = []  # for the next chunks, the last one first
+        self._clock: files.Clock | None = None
         self._lock = lock
         self._values = threading.Lock()
         self._saving = threading.Lock()
@@ -59,6 +61,7 @@ class Storage:
         self._by_uuid: dict[bytes, Chunk] = {}
         self._numbers = itertools.count()
         self._writes = itertools.count(1)
+        self._complete: collections.deque[mapped.MappedChunk] = collections.deque()
         self._garbage: list[str] = []  # files that the next save removes
 
     def __len__(self) -> int:
@@ -107,7 +110,9 @@ class Storage:
 
     def allocate(self, before: Chunk | None) -> Chunk:
         """Return a new open chunk, in which the worker of the chunk `before` goes on."""
-        ident, time = uuid.uuid4().bytes, files.timestamp()
+        if self._clock is None:  # not before: others may have written to the folder
+            self._clock = files.Clock(self.directory)
+        ident, time = uuid.uuid4().bytes, self._clock()
         chunk: Chunk
         if self._maps is None or self._spares is None or self.directory is None:
             block, row = self._rows.pop() if self._rows else (self._block(1), 0)
@@ -121,6 +126,8 @@ class Storage:
         self.register(chunk)
         if before is not None:
             before.link(chunk)
+            if isinstance(before, mapped.MappedChunk):
+                self._complete.append(before)
             self._release(before)
         return chunk
 
@@ -201,14 +208,50 @@ class Storage:
         """Overwrite the steps of `runs` by those of values (n, …). Without `lock`."""
         with self._values:
             for chunk, arrays, start, place, count in runs:
+                chunk.unseal(values)
                 for key, value in values.items():
                     arrays[key][start : start + count] = value[place : place + count]
                 chunk.updated = True
 
     def collect(self) -> None:
-        """Remove files of mapped chunks that have left. Without `lock`."""
+        """Remove files of mapped chunks that have left, seal one more. Without `lock`."""
         if self._maps is not None and self._garbage:
             self._clean()
+        if self._complete:
+            with self._lock:  # nobody is about to fill it
+                chunk = self._complete.popleft() if self._complete else None
+            if chunk:
+                with contextlib.suppress(FileNotFoundError):  # it left
+                    self._seal(chunk)
+
+    def _seal(self, chunk: mapped.MappedChunk) -> int:
+        """Give all arrays of a complete chunk checksums; return how many bytes were read.
+
+        Those of arrays whose values are overwritten afterwards go, until a later save seals
+        the chunk again: an update would have to read too much, and a kill between values and
+        checksum would look like damage.
+        """
+        read = 0
+        for key in chunk.unsealed():
+            changes = chunk.changes
+            checksum = chunk.checksum(key)
+            read += chunk.arrays[key].nbytes
+            with self._values:
+                if chunk.changes == changes:
+                    chunk.seal(key, checksum)
+        chunk.written = next(self._writes)
+        return read
+
+    def _seal_all(self) -> None:
+        """Seal mapped chunks, those first that were not sealed for longest."""
+        with self._lock:
+            self._complete.clear()
+            chunks = [x for x in self._chunks.values() if not x.open]
+        budget = REFRESH_BYTES
+        for chunk in sorted(chunks, key=lambda chunk: chunk.written):
+            if isinstance(chunk, mapped.MappedChunk) and budget > 0:
+                with contextlib.suppress(FileNotFoundError):  # it left
+                    budget -= self._seal(chunk)
 
     def save(self) -> None:
         """Write what is new and remove files of chunks that have left. Without `lock`."""
@@ -216,6 +259,8 @@ class Storage:
         if directory is None:
             return
         with self._saving:
+            if self._maps is not None:
+                self._seal_all()
             for chunk in self._to_write():
                 if isinstance(chunk, mapped.MappedChunk):
                     with contextlib.suppress(FileNotFoundError):  # it left
@@ -225,11 +270,15 @@ class Storage:
             self._clean()
 
     def load(
-        self, length: int, room: int | None, convert: restore.Convert | None
+        self,
+        length: int,
+        room: int | None,
+        convert: restore.Convert | None,
+        named: Set[bytes] = frozenset(),
     ) -> list[tuple[Chunk, int]]:
         """Read chunks that are not there yet; see `restore.Reader`. Without `lock`.
 
-        They are returned for the caller to register.
+        They are returned for the caller to register. named: chunks that a checkpoint names.
         """
         if self.directory is None:
             return []
@@ -241,7 +290,7 @@ class Storage:
             reader = restore.Reader(self.directory, spec, convert, self._maps)
             # Files of other formats become mapped ones.
             with self._spares.checked() if self._spares else contextlib.nullcontext():
-                found = reader.read(length, room, known)
+                found = reader.read(length, room, known, named)
             with self._lock:
                 self._garbage += found.stale
         restore.warn(self.directory, found.skipped)

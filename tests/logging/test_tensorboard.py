@@ -148,3 +148,15 @@ def test_there_is_no_tensorflow(tmp_path):
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.stdout == 'False\n', done.stderr
+
+
+def test_files_rise_when_the_clock_is_set_back(tmp_path, monkeypatch):
+    """TensorBoard reads them by name and never goes back."""
+    for now in (4e9, 4e9 - 3600, 4e9 - 7200):
+        monkeypatch.setattr(logging.tensorboard.time, 'time', lambda now=now: now)
+        write(tmp_path, {'a': now})
+        monkeypatch.undo()
+    reader = read(tmp_path)
+    values = [values for _, values in scalars(reader, 'a')]
+    assert values[-1] == np.float32(4e9 - 7200)
+    assert len({*tmp_path.iterdir()}) == 3

@@ -37,10 +37,34 @@ def test_other_names_are_foreign(name: str):
     assert files.parse(name) is None
 
 
-def test_timestamps_rise():
-    stamps = [files.timestamp() for _ in range(100)]
+def test_times_rise(tmp_path: pathlib.Path):
+    clock = files.Clock(tmp_path / 'none')
+    stamps = [clock() for _ in range(100)]
     assert stamps == sorted(set(stamps))
     assert files.PATTERN.fullmatch(f'{stamps[0]}-{"0" * 22}-{"0" * 22}-1.npz')
+
+
+@pytest.mark.parametrize('mapped', [False, True])
+def test_times_go_on_after_the_newest_of_a_folder(tmp_path: pathlib.Path, mapped: bool):
+    for time in ('20991231T235959F999999', '20010101T000000F000000', '20999999T999999F000000'):
+        (tmp_path / str(NAME._replace(time=time, mapped=mapped))).touch()
+    (tmp_path / '99991231T235959F000000.txt').touch()
+    clock = files.Clock(tmp_path)
+    assert [clock() for _ in range(2)] == ['21000101T000000F000000', '21000101T000000F000001']
+
+
+def test_a_chunk_comes_after_those_before_it_whatever_its_name(tmp_path: pathlib.Path):
+    """As after an hour back in local time; and names that go round in a circle."""
+    ids = [bytes(15) + bytes([i]) for i in range(8)]
+    name = lambda i, hour, to: files.Name(f'20261129T{hour:02}0000F000000', ids[i], ids[to], 1)
+    old, new = [name(1, 3, 2), name(2, 2, 3), name(3, 4, 0)], [name(4, 3, 0)]
+    circle = [name(5, 1, 6), name(6, 0, 5), name(7, 5, 7)]
+    for each in (*old, *new, *circle):
+        (tmp_path / str(each)).touch()
+    wanted = [circle[1], circle[0], new[0], *old, circle[2]]
+    found = files.scan(tmp_path).names
+    assert [x for x in found if x not in new] == [x for x in wanted if x not in new]
+    assert {*found} == {*wanted}
 
 
 @pytest.mark.parametrize('sync', [False, True])

@@ -1,5 +1,6 @@
 """Loading: what damaged, foreign and recorded folders give."""
 
+import datetime
 import pathlib
 import shutil
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import embodied
+from embodied.core import stamps
 from embodied.replay import files
 from tests.replay.test_replay import all_starts, fill, starts, step
 
@@ -158,6 +160,101 @@ def test_one_warning_for_each_file_that_is_skipped(tmp_path: pathlib.Path):
     assert all_starts(replay) == [(0, n) for n in (5, 6, 7, 15, 16, 17)]
     replay.save()  # what is not understood is not removed
     assert len(list(tmp_path.iterdir())) == 6
+
+
+def foreign(directory: pathlib.Path, storage: str, steps: int = 5) -> str:
+    """Put a chunk of another task into a folder, newer than all others; return its name."""
+    elsewhere = directory.parent / 'elsewhere'
+    replay = embodied.Replay(length=1, directory=elsewhere, chunksize=steps, storage=storage)
+    for number in range(steps):
+        replay.add({'image': np.full((2, 2), number, np.uint8)})
+    replay.save()
+    (path,) = (x for x in elsewhere.iterdir() if x.suffix in ('.npz', '.chunk'))
+    shutil.move(path, directory / ('2099' + path.name[4:]))
+    return '2099' + path.name[4:]
+
+
+@pytest.mark.parametrize('loaded_as', ['ram', 'disk'])
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_a_newer_foreign_chunk_hides_nothing(tmp_path, storage, loaded_as):
+    directory = tmp_path / 'replay'
+    items = saved(directory, storage=storage)
+    odd = foreign(directory, storage)
+    for data in (None, {'streams': []}):
+        with pytest.warns(
+            UserWarning, match=f'{odd}.*other keys, shapes.*5 steps lost'
+        ) as record:
+            replay = load_with(directory, data, storage=loaded_as)
+        assert len(record) == 1
+        assert all_starts(replay) == items
+    assert (directory / odd).exists()
+    fill(replay, 3, start=20)
+    assert len(replay) > len(items)
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_the_checkpoint_decides_which_chunks_are_foreign(tmp_path, storage):
+    directory = tmp_path / 'replay'
+    replay = embodied.Replay(length=3, directory=directory, chunksize=5, storage=storage)
+    fill(replay, 20)
+    data = replay.save()
+    odd = foreign(directory, storage, steps=50)
+    for anew in (False, True):
+        with pytest.warns(UserWarning, match=f'{odd}.*50 steps lost'):
+            again = load_with(directory, data, storage=storage, anew=anew)
+        assert all_starts(again) == all_starts(replay)
+
+
+def load_with(directory, data, anew=False, **options):
+    replay = embodied.Replay(length=3, directory=directory, chunksize=5, **options)
+    replay.load(data, anew)
+    return replay
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_a_first_chunk_that_was_deleted_is_missed(tmp_path: pathlib.Path, storage: str):
+    replay = embodied.Replay(length=3, directory=tmp_path, chunksize=5, storage=storage)
+    fill(replay, 20)
+    data = replay.save()
+    load_with(tmp_path, data)  # a warning would be an error
+    load_with(tmp_path, {**data, 'length': 2, 'items': 19})  # of another length
+    embodied.Replay(length=3, capacity=9, directory=tmp_path, storage=storage).load(data)
+    min(x for x in tmp_path.iterdir() if x.suffix in ('.npz', '.chunk')).unlink()
+    with pytest.warns(
+        UserWarning, match=r'found 13 items in .* checkpoint counts 18'
+    ) as record:
+        assert len(load_with(tmp_path, data, storage=storage)) == 13
+    assert len(record) == 1
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_items_leave_in_the_order_of_their_steps_though_the_clock_was_set_back(
+    tmp_path: pathlib.Path, storage: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Between two runs, and within the second one; the same folder in another time zone."""
+    now = iter(['20261129T030000F000000', '20261129T020000F000000', '20261129T010000F000000'])
+    replay = load(tmp_path, storage=storage)
+    data: dict = {}
+    for start in range(0, 60, 20):
+        clock = next(now)
+        monkeypatch.setattr(stamps, 'datetime', FakeTime(clock))
+        replay = load_with(tmp_path, data, storage=storage)
+        fill(replay, 20, start=start)
+        data = replay.save()
+    again = load(tmp_path, capacity=30, storage=storage)
+    assert all_starts(again) == [(0, n) for n in range(28, 58)]
+
+
+class FakeTime:
+    """Stands for the module datetime at a time that does not pass."""
+
+    def __init__(self, now: str):
+        self._now = datetime.datetime.strptime(now, stamps.STAMP)
+        self.datetime, self.timezone = self, datetime.timezone
+        self.max, self.strptime = datetime.datetime.max, datetime.datetime.strptime
+
+    def now(self, zone: datetime.timezone) -> datetime.datetime:
+        return self._now.replace(tzinfo=zone)
 
 
 def test_leftovers_of_an_ended_process_are_removed(tmp_path: pathlib.Path):

@@ -91,7 +91,7 @@ def test_a_second_user_of_a_replay_is_refused_and_deletes_nothing(trained, folde
     before = contents(trained / 'run' / folder)
     holder = embodied.Replay(5, directory=trained / 'run' / folder)
     second = Run(trained / place, capacity=10, steps=200)
-    with lock.replay(holder), pytest.raises(UserError, match='uses the replay in .*--logdir'):
+    with lock.replay(holder), pytest.raises(UserError, match=r'uses the replay in .*--logdir'):
         second.train_eval()
     assert contents(trained / 'run' / folder) == before
     second.train_eval()

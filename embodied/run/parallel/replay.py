@@ -269,7 +269,7 @@ class Anew:
         return self._replay.save()
 
     def load(self, data: dict) -> None:
-        self._replay.load({**data, 'streams': []})
+        self._replay.load(data, anew=True)
 
 
 class Waits:
