@@ -10,6 +10,7 @@ import elements
 import numpy as np
 
 from embodied import envs, wrappers
+from embodied.core import seeds
 from embodied.core.base import Env
 from embodied.core.workers import accepts
 
@@ -18,11 +19,14 @@ def make_env(config: elements.Config, index: int, step: int = 0, attempt: int = 
     """Build environment number `index` of the task, wrapped for the agent.
 
     Those of evaluations come after the run.envs of training. Equal arguments give equal
-    environments, see `env_seed`.
+    environments, see `env_seed`; the global generators of `random` and `numpy.random` are
+    seeded for it as well.
     """
     options = {**env_options(config), **_own_options(config, index)}
     seed = env_seed(config, index, step, attempt)
-    return wrappers.wrap(envs.make(config.task, seed=seed, **options))
+    seeds.seed_globals(seed)
+    env = wrappers.wrap(envs.make(config.task, seed=seed, **options))
+    return seeds.SeedGlobals(env, seed)
 
 
 def shifted(make_env: Any, first: int, index: int, step: int = 0, attempt: int = 0) -> Env:

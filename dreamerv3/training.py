@@ -12,6 +12,7 @@ import embodied
 from dreamerv3 import config as configuration
 from dreamerv3 import environments, main
 from embodied import UserError
+from embodied.core import seeds
 
 
 def train(
@@ -59,7 +60,10 @@ def _make(
     attempt: int = 0,
 ) -> embodied.Env:
     seed = environments.env_seed(config, index, step, attempt)
-    return _Open(wrap(make_env, seed)) if single else wrap(make_env(), seed)
+    if single:
+        return seeds.SeedGlobals(_Open(wrap(make_env, seed)), seed)
+    seeds.seed_globals(seed)
+    return seeds.SeedGlobals(wrap(make_env(), seed), seed)
 
 
 class _Open(embodied.wrappers.Wrapper):
