@@ -10,6 +10,7 @@ import elements
 import numpy as np
 
 from embodied import envs, wrappers
+from embodied.core import seeds
 from embodied.core.base import Env
 from embodied.core.workers import accepts
 
@@ -20,12 +21,14 @@ def make_env(config: elements.Config, index: int, step: int = 0, attempt: int = 
     """Build environment number `index` of the task, wrapped for the agent.
 
     Those of evaluations come after the run.envs of training. Equal arguments give equal
-    environments, see `env_seed`.
+    environments, see `env_seed`; the global generators of `random` and `numpy.random` are
+    seeded for it as well.
     """
     options = {**env_options(config), **_own_options(config, index)}
     seed = env_seed(config, index, step, attempt)
+    seeds.seed_globals(seed)
     env = envs.make(config.task, seed=seed, **options)
-    return wrappers.wrap(env, config.run.strict_spaces)
+    return seeds.SeedGlobals(wrappers.wrap(env, config.run.strict_spaces), seed)
 
 
 def shifted(make_env: Any, first: int, index: int, step: int = 0, attempt: int = 0) -> Env:

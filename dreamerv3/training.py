@@ -13,6 +13,7 @@ import embodied
 from dreamerv3 import config as configuration
 from dreamerv3 import environments, main
 from embodied import UserError, envs
+from embodied.core import seeds
 
 
 def train(
@@ -65,9 +66,11 @@ def _make(
     attempt: int = 0,
 ) -> embodied.Env:
     seed = environments.env_seed(config, index, step, attempt)
+    if not single:
+        seeds.seed_globals(seed)
     env = _adapt(make_env if single else _call(make_env), seed)
     env = embodied.wrappers.wrap(env, config.run.strict_spaces)
-    return _Open(env) if single else env
+    return seeds.SeedGlobals(_Open(env) if single else env, seed)
 
 
 class _Open(embodied.wrappers.Wrapper):

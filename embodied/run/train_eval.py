@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import logging
-from ..core import signals
+from ..core import seeds, signals
 from . import start, training
 from .learner import average
 from .quota import Quota
@@ -59,10 +59,12 @@ class Evaluation:
         self._args = args
         self._stream = iter(make_stream(self.replay, 'eval'))
         self._envs = min(args.eval_envs, args.eval_eps)  # more would play for nothing
+        self._apart = seeds.Apart()
 
     def __enter__(self) -> 'Evaluation':
         if self._envs:
-            self._driver = start.make_driver(self._make_env, self._envs, self._args)
+            with self._apart():
+                self._driver = start.make_driver(self._make_env, self._envs, self._args)
             self._driver.on_batch(self.replay.add_batch)
             self._driver.on_step(self._on_step)
         return self
@@ -74,7 +76,8 @@ class Evaluation:
     def __call__(self, stop: signals.Stop) -> None:
         """Play, and add all metrics to the logger; a stop that is requested cuts it short."""
         if self._envs:
-            self._play(stop)
+            with self._apart():
+                self._play(stop)
         if len(self.replay):
             metrics = average(self._agent, self._stream, self._args)
             self._logger.add(metrics, prefix='eval')
