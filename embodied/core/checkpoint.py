@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import pickled, snapshot, stamps
-from .errors import UserError
+from .errors import UserError, reason
 
 TEMPORARY = re.compile(r'\.\d{8}T\d{6}F\d{6}\.tmp')
 
@@ -119,8 +119,9 @@ def find(path: str | pathlib.Path) -> list[pathlib.Path]:
         )
     if strays := [x for x in map(_stray, places) if x]:
         raise UserError(
-            f'{strays[0]} is not a complete checkpoint of this package; choose another folder, '
-            f'or move {strays[0].parent} away to start anew.'
+            f'{strays[0]} is not a complete checkpoint of this package: '
+            f'{snapshot.fault(strays[0])}. Choose another folder, or move '
+            f'{strays[0].parent} away to start anew.'
         )
     raise UserError(
         f'No checkpoint in {path}; expected a run folder, its ckpt folder or a checkpoint '
@@ -154,8 +155,11 @@ def _order_of_use(directory: pathlib.Path) -> list[pathlib.Path]:
     folders = _folders(directory)
     latest = _latest(directory)
     if folders and latest not in [x.name for x in folders]:
+        stray = _stray(directory)
+        why = f', {snapshot.fault(stray)}' if stray else ''
         print(
-            f'Warning: {directory / "latest"} names no complete checkpoint: {latest!r}.',
+            f'Warning: {directory / "latest"} names no complete checkpoint: {latest!r}{why}. '
+            f'Taking {folders[0].name}.',
             flush=True,
         )
     return sorted(folders, key=lambda x: x.name != latest)
@@ -201,7 +205,9 @@ def _remove(folder: pathlib.Path) -> None:
     try:
         shutil.rmtree(folder.rename(folder.with_name(f'.{folder.name}.tmp')))
     except OSError as error:
-        print(f'Warning: cannot remove the old checkpoint {folder}: {error}', flush=True)
+        print(
+            f'Warning: cannot remove the old checkpoint {folder}: {reason(error)}', flush=True
+        )
 
 
 def _remove_leftovers(directory: pathlib.Path) -> None:

@@ -7,3 +7,20 @@ class UserError(ValueError):
     The command line prints it without a traceback and exits with code 2. Everything else
     that is raised is a bug and keeps its traceback.
     """
+
+
+WORDS = {
+    EOFError: 'it ends too early',
+    MemoryError: 'it asks for more memory than there is',
+    RecursionError: 'it is nested too deeply',
+}
+
+
+def reason(error: BaseException) -> str:
+    """Say in one line why something failed; many errors have no text, or only a key."""
+    if type(error) in WORDS:
+        return WORDS[type(error)]
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        return f'{error.args[0]!r} is missing'
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip('. ') or type(error).__name__ if lines else type(error).__name__

@@ -6,12 +6,13 @@ asks for it, and even then only arrays, numbers and plain containers come out of
 
 import pathlib
 import pickle
+import re
 from typing import Any
 
 import numpy as np
 
 from . import snapshot
-from .errors import UserError
+from .errors import UserError, reason
 
 _CONTAINERS = 'dict list tuple set frozenset int float complex bool str bytes bytearray slice'
 _ALLOWED = {
@@ -38,12 +39,19 @@ def find(path: str | pathlib.Path) -> pathlib.Path | None:
     path = pathlib.Path(path).expanduser()
     path = path.parent if path.name == 'latest' and path.is_file() else path
     for place in (path, path / 'ckpt', path / 'ckpt' / 'agent', path / 'agent'):
-        latest = place / 'latest'
-        name = latest.read_text('utf8').strip() if latest.is_file() else '.'
-        folder = place / name
+        folder = place / _latest(place)
         if (folder / 'agent.pkl').is_file() and not snapshot.manifest(folder):
             return folder
     return None
+
+
+def _latest(place: pathlib.Path) -> str:
+    """The name in the file `latest`; without one, or where it is damaged, the folder itself."""
+    try:
+        name = (place / 'latest').read_text('utf8').strip()
+    except (OSError, ValueError):
+        return '.'
+    return name if re.fullmatch(r'[\w.-]{1,255}', name) else '.'
 
 
 def read(path: pathlib.Path) -> Any:
@@ -54,7 +62,7 @@ def read(path: pathlib.Path) -> Any:
     except UserError as error:
         raise UserError(f'{path} was not loaded: {error}') from error
     except Exception as error:  # a damaged pickle can raise almost any of them
-        raise UserError(f'{path} cannot be read: {error}.') from error
+        raise UserError(f'{path} cannot be read: {reason(error)}.') from error
 
 
 class _Unpickler(pickle.Unpickler):

@@ -18,9 +18,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import serial
-from .errors import UserError
+from .errors import UserError, reason
 
 FORMAT = 1
+PART = r'\w[\w.-]*'  # the name of a part
+FILE = rf'{PART}\.(json|npz)'
 
 
 class Damaged(UserError):
@@ -35,7 +37,7 @@ def write(folder: pathlib.Path, parts: dict[str, Any], permanent: bool = False) 
     folder.mkdir()
     checks = {}
     for name, data in parts.items():
-        if not re.fullmatch(r'\w[\w.-]*', name):
+        if not re.fullmatch(PART, name):
             raise ValueError(f'{name!r} cannot name a part of a checkpoint.')
         tree, arrays = serial.pack(data)
         text = json.dumps(tree, allow_nan=False, indent=1).encode()
@@ -84,13 +86,55 @@ def verify(folder: pathlib.Path) -> None:
 
 
 def manifest(folder: pathlib.Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder; None if it is no checkpoint of this format."""
+    """Return the manifest of a folder; None if it is no checkpoint of this package."""
+    content = _manifest(folder)
+    return None if isinstance(content, str) else content
+
+
+def fault(folder: pathlib.Path) -> str:
+    """Say why a folder is no checkpoint of this package; nothing if it is one."""
+    content = _manifest(folder)
+    return content if isinstance(content, str) else ''
+
+
+def _manifest(folder: pathlib.Path) -> dict[str, Any] | str:
+    """The content of the file `done`, or what is wrong with it."""
+    path = folder / 'done'
+    if not path.is_file():
+        return 'it has no file `done`'
     try:
-        content = json.loads((folder / 'done').read_bytes())
-    except (OSError, ValueError):
-        return None
-    known = isinstance(content, dict) and {'format', 'files', 'crc32'} <= set(content)
-    return content if known else None
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        return f'its file `done` cannot be read: {reason(error)}'
+    except (ValueError, RecursionError):
+        return 'its file `done` is cut or altered: it is not JSON'
+    if wrong := _wrong(content):
+        return f'its file `done` is cut or altered: {wrong}'
+    return content
+
+
+def _wrong(content: Any) -> str:
+    """Say what a manifest should hold and does not; those of newer formats are not judged."""
+    if not isinstance(content, dict):
+        return f'it holds a {type(content).__name__}, not a dict'
+    form = content.get('format')
+    if type(form) is not int or form < 1:
+        return f'`format` is {form!r:.40}, not a number from 1'
+    if form > FORMAT:
+        return ''
+    for key in ('files', 'crc32'):
+        table = content.get(key)
+        if not isinstance(table, dict):
+            return f'`{key}` is {table!r:.40}, not a dict'
+        for name, number in table.items():
+            if not re.fullmatch(FILE, name) or type(number) is not int or number < 0:
+                return f'`{key}` has {name!r:.40}: {number!r:.40}, not a file with a number'
+    lost = [x for x in content['crc32'] if not x.endswith('.json') or x not in content['files']]
+    if lost:
+        return f'`crc32` names {lost[0]!r:.40}, which is none of its JSON files'
+    if not isinstance(content.get('permanent', False), bool):
+        return f'`permanent` is {content["permanent"]!r:.40}, not true or false'
+    return ''
 
 
 def write_file(path: pathlib.Path, content: bytes) -> None:
@@ -112,7 +156,7 @@ def sync_folder(path: pathlib.Path) -> None:
 def _checked_manifest(folder: pathlib.Path) -> dict[str, Any]:
     content = manifest(folder)
     if content is None:
-        raise Damaged(f'{folder} is not a checkpoint: its file `done` lists no files.')
+        raise Damaged(f'{folder} is not a checkpoint: {fault(folder)}.')
     if content['format'] > FORMAT:
         raise UserError(f'The checkpoint {folder} comes from a newer version of this package.')
     for name, size in content['files'].items():
@@ -145,7 +189,7 @@ def _damage(folder: pathlib.Path):
     except UserError:
         raise
     except Exception as error:
-        raise Damaged(f'The checkpoint {folder} is damaged: {error}.') from error
+        raise Damaged(f'The checkpoint {folder} is damaged: {reason(error)}.') from error
 
 
 def _sync(file: Any) -> None:

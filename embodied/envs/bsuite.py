@@ -9,7 +9,7 @@ import numpy as np
 
 from embodied import envs, wrappers
 from embodied.core.base import Env
-from embodied.core.errors import UserError
+from embodied.core.errors import UserError, reason
 from embodied.envs.dm import FromDM
 
 
@@ -43,8 +43,8 @@ def _load(load: Any, kwargs: dict, task: str, seed: int) -> Any:
         env = load(**kwargs)
     except (urls.URLError, ConnectionError) as e:
         raise UserError(
-            f'--task bsuite_{task} downloads MNIST, and cannot: {e}. Its four files may also '
-            'be put into the folder mnist under /tmp by hand.'
+            f'--task bsuite_{task} downloads MNIST, and cannot: {reason(e)}. Its four '
+            'files may also be put into the folder mnist under /tmp by hand.'
         ) from e
     if task.startswith('deep_sea_stochastic'):
         env._rng = np.random.RandomState(seed)  # takes no seed, and would use the system's

@@ -9,7 +9,7 @@ import numpy as np
 
 from embodied.core import spaces
 from embodied.core.base import Env
-from embodied.core.errors import UserError
+from embodied.core.errors import UserError, reason
 
 FLAGS = ('reward', 'is_first', 'is_last', 'is_terminal')
 CLASSES = 256  # whole numbers with a wider range than this are numbers, not classes
@@ -26,7 +26,8 @@ def make(task: str, seed: int = 0) -> 'FromDM':
         factory = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e:
         raise UserError(
-            f'Cannot find the factory of --task dm_{task}: {e}. Its package must be installed.'
+            f'Cannot find the factory of --task dm_{task}: {reason(e)}. Its package '
+            'must be installed.'
         ) from e
     parameters = inspect.signature(factory).parameters
     given = next(({key: seed} for key in SEEDS if key in parameters), {})

@@ -13,7 +13,7 @@ import numpy as np
 
 from embodied import envs
 from embodied.core.base import Env
-from embodied.core.errors import UserError
+from embodied.core.errors import UserError, reason
 
 NAMES = {'goals': 'explore_goal_locations_small'}
 # Look right and down (pixels per frame), strafe right, move forward, fire, jump, crouch.
@@ -150,7 +150,9 @@ class DMLab(Env):
         try:
             return lab.Lab(f'contributed/dmlab30/{level}', names, config=config)
         except RuntimeError as e:
-            raise UserError(f'DeepMind Lab cannot make --task dmlab_{task}: {e}.') from e
+            raise UserError(
+                f'DeepMind Lab cannot make --task dmlab_{task}: {reason(e)}.'
+            ) from e
 
 
 def embed(text: str) -> np.ndarray:

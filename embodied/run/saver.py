@@ -6,7 +6,7 @@ from typing import Any
 from elements import timer
 
 from ..core import checkpoint, clocks, snapshot
-from ..core.errors import UserError
+from ..core.errors import UserError, reason
 
 
 class Saver:
@@ -55,15 +55,19 @@ class Saver:
             self._save()
         except (OSError, snapshot.Damaged) as error:
             raise UserError(
-                f'The checkpoint of step {int(self._step):,} could not be saved: {error}. '
-                f'An earlier one in {self._cp.directory} stays; make room and resume from it.'
+                f'The checkpoint of step {int(self._step):,} could not be saved: '
+                f'{reason(error)}. An earlier one in {self._cp.directory} stays; make room and '
+                'resume from it.'
             ) from error
 
     def _try(self) -> None:
         try:
             self._save()
         except (OSError, snapshot.Damaged) as error:
-            print(f'Warning: no checkpoint at step {int(self._step):,}: {error}', flush=True)
+            print(
+                f'Warning: no checkpoint at step {int(self._step):,}: {reason(error)}',
+                flush=True,
+            )
 
     def _save(self) -> None:
         step = int(self._step)  # which an actor in another thread goes on to count

@@ -233,6 +233,64 @@ def test_a_newer_format_is_refused(tmp_path):
         make(tmp_path).load()
 
 
+FINE = {'format': 1, 'files': {'step.json': 1}, 'crc32': {'step.json': 1}}
+WRONG = {
+    'list': [], 'text': 'x', 'number': 3, 'null': None, 'true': True, 'empty': {},
+    'format': {**FINE, 'format': '1'}, 'format-list': {**FINE, 'format': [1]},
+    'format-zero': {**FINE, 'format': 0}, 'files': {**FINE, 'files': 3},
+    'files-list': {**FINE, 'files': ['step.json']}, 'crc32': {**FINE, 'crc32': None},
+    'size': {**FINE, 'files': {'step.json': '9'}}, 'sizes': {**FINE, 'files': {'a.npz': [9]}},
+    'check': {**FINE, 'crc32': {'step.json': {}}}, 'other': {**FINE, 'crc32': {'a.json': 1}},
+    'outside': {**FINE, 'files': {'../step.json': 9}}, 'npz': {**FINE, 'crc32': {'a.npz': 1}},
+    'permanent': {**FINE, 'permanent': 'no'},
+}  # fmt: skip
+WRONG = {k: json.dumps(v).encode() for k, v in WRONG.items()}
+WRONG |= {'nested': b'[' * 20_000, 'cut': b'{"format": 1, "fi', 'binary': bytes(range(256))}
+
+
+@pytest.mark.parametrize('content', WRONG.values(), ids=WRONG)
+def test_a_manifest_of_wrong_types_falls_back_and_says_why(tmp_path, capsys, content):
+    save(tmp_path, 1, keep=2)
+    folder = save(tmp_path, 2, keep=2)
+    (folder / 'done').write_bytes(content)
+    assert make(tmp_path).exists()
+    assert loaded(tmp_path) == 1
+    assert f"{folder.name}', its file `done` is cut or altered: " in capsys.readouterr().out
+    save(tmp_path, 3, keep=1)
+    assert loaded(tmp_path) == 3
+
+
+@pytest.mark.parametrize('content', WRONG.values(), ids=WRONG)
+def test_a_manifest_of_wrong_types_alone_is_one_sentence(tmp_path, content):
+    folder = save(tmp_path, 2)
+    (folder / 'done').write_bytes(content)
+    assert make(tmp_path).exists()
+    with pytest.raises(UserError, match=rf'{folder}.*`done` is cut or altered: .*\w'):
+        make(tmp_path).load()
+
+
+def test_damage_never_has_an_empty_reason(tmp_path, monkeypatch):
+    save(tmp_path, 2)
+    for error, words in (
+        (EOFError(), 'it ends too early'), (KeyError('keys'), "'keys' is missing"),
+        (ValueError(), 'ValueError'), (RecursionError('deep'), 'it is nested too deeply'),
+    ):  # fmt: skip
+        monkeypatch.setattr('json.loads', raising(error))
+        with pytest.raises(snapshot.Damaged, match=rf'is damaged: {words}\.$'):
+            make(tmp_path).load()
+
+
+def raising(error):
+    """A json.loads that reads manifests alone."""
+
+    def loads(text):
+        if b'"format"' not in text:
+            raise error
+        return json.JSONDecoder().decode(text.decode())
+
+    return loads
+
+
 class Bomb:
     """Leaves a trace when it is unpickled."""
 

@@ -14,6 +14,7 @@ from embodied.core.errors import UserError
 
 RUN = pathlib.Path(__file__).parent.parent / 'golden' / 'reference_run'
 STAMP = '20261129T142956F764654'
+HUGE = b'\x80\x04\x8e' + b'\xff' * 7 + b'\0'  # announces more bytes than any memory has
 
 
 def dump(tmp_path, data, protocol=4):
@@ -90,6 +91,24 @@ def test_a_damaged_file_is_one_sentence(tmp_path):
     os.truncate(path, 500)
     with pytest.raises(UserError, match=r'agent\.pkl cannot be read'):
         pickled.read(path)
+
+
+@pytest.mark.parametrize(
+    'content', [b'', b'.', b'\x80', b'\x80\x04', b'(', b'I', b'\x80\x04]\x94e.', HUGE]
+)
+def test_a_damaged_file_has_a_reason_in_words(tmp_path, content):
+    path = tmp_path / 'agent.pkl'
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r'agent\.pkl cannot be read: \w.+\.'):
+        pickled.read(path)
+
+
+@pytest.mark.parametrize('content', [bytes(range(256)), b'\0', b'x' * 9999, b'/'])
+def test_a_damaged_latest_stands_for_the_folder_itself(tmp_path, content):
+    (tmp_path / 'latest').write_bytes(content)
+    assert pickled.find(tmp_path) is None
+    shutil.copy(RUN / 'ckpt' / STAMP / 'agent.pkl', tmp_path)
+    assert pickled.find(tmp_path) == tmp_path
 
 
 @pytest.mark.parametrize('place', ['', 'ckpt', f'ckpt/{STAMP}'])

@@ -8,7 +8,7 @@ from typing import Any
 import cloudpickle
 
 from ...core import checkpoint, snapshot
-from ...core.errors import UserError
+from ...core.errors import UserError, reason
 
 PAUSE = 0.1  # seconds between two looks at whether to log, save or end
 ADDRESSES = ('actor_addr', 'replay_addr', 'logger_addr')
@@ -42,7 +42,7 @@ def save(cp: checkpoint.Checkpoint, end: bool = False) -> None:
     try:
         cp.save()
     except (OSError, snapshot.Damaged) as error:
-        text = f'No checkpoint in {cp.directory}: {error}. Make room for the next one.'
+        text = f'No checkpoint in {cp.directory}: {reason(error)}. Make room for the next one.'
         if end:
             raise UserError(text) from error
         print(f'Warning: {text}', flush=True)
