@@ -99,7 +99,7 @@ def imag_loss(
     retnorm = norms['retnorm'].update(ret) if update else norms['retnorm']
     adv = advantage(ret, baseline[:-1], retnorm)
     advnorm = norms['advnorm'].update(adv) if update else norms['advnorm']
-    entropy = sum(entropies.values())
+    entropy = sum(entropies.values(), start=jnp.zeros(()))
     policy = actor_loss(logp[:-1], entropy[:-1], advnorm.normalize(adv), actent)
 
     valnorm = norms['valnorm'].update(ret) if update else norms['valnorm']
