@@ -121,7 +121,9 @@ def test_nothing_runs_twice_over_a_line_that_is_cut_again_and_numbered():
     assert sorted(calls) == list(range(200))
 
 
-def test_deferred_requests_run_once_too():
+@pytest.mark.parametrize('secret', ['', 'correct horse'], ids=['open', 'secret'])
+def test_deferred_requests_run_once_too(monkeypatch, secret):
+    monkeypatch.setenv('DREAMER_SECRET', secret)
     replies: queue.Queue = queue.Queue()
     server = rpc.Server(rpc.fill('localhost:{auto}'))
     server.defer('act', lambda reply: replies.put(reply), once=True)
@@ -170,7 +172,12 @@ def test_a_restarted_server_knows_what_had_begun(tmp_path):
     assert [int(found[i]['x']) for i in (3, 4)] == [3, 4]
 
 
-def test_a_client_that_survives_a_restart_loses_and_doubles_nothing(tmp_path):
+@pytest.mark.parametrize('secret', ['', 'correct horse'], ids=['open', 'secret'])
+def test_a_client_that_survives_a_restart_loses_and_doubles_nothing(
+    tmp_path, monkeypatch, secret
+):
+    """With a secret: what is sent again is signed for the new server, under the same number."""
+    monkeypatch.setenv('DREAMER_SECRET', secret)
     addr, calls, free = rpc.fill('localhost:{auto}'), [], threading.Event()
 
     def serve():
