@@ -159,6 +159,7 @@ def test_the_queue_is_bounded_per_connection(monkeypatch):
         assert status != 0
         assert b'5 requests are waiting' in content
         mine = [client.call('wait') for _ in range(3)]
+        until(lambda: server.stats()['inflight'] == 5 + 3)
         free.set()
         assert all(x.result(LONG) for x in mine)
 
