@@ -108,3 +108,12 @@ def test_a_server_whose_files_were_closed_ends_all_the_same():
     )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, 'end'), done
     assert 'Bad file descriptor' in done.stdout
+
+
+def test_an_error_beside_a_handler_is_answered_and_ends_no_thread(monkeypatch):
+    with serving(once=('add',), add=lambda x: x) as (server, client):
+        with monkeypatch.context() as full:
+            full.setattr(server.executed, 'begin', lambda *args: bytes(-1))
+            with pytest.raises(rpc.RemoteError, match='ValueError'):
+                client.call('add', 'x').result(LONG)
+        assert client.call('add', 'y').result(LONG) == 'y'
