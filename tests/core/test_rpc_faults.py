@@ -197,6 +197,20 @@ def test_replies_that_nobody_reads_are_not_piled_up(monkeypatch, capsys):
         assert received < 2 * big.nbytes
 
 
+def test_replies_that_nobody_reads_are_bounded_for_all_together(monkeypatch, capsys):
+    monkeypatch.setattr(listener, 'UNSENT', 50_000_000)
+    big = np.zeros(20_000_000, np.uint8)
+    with (
+        serving(big=lambda: big, echo=lambda x: x) as (server, client),
+        contextlib.ExitStack() as held,
+    ):
+        peers = [held.enter_context(Peer(server.port)) for _ in range(4)]
+        for peer in peers:
+            peer.sock.sendall(request('big'))
+        while 'does not read its replies' not in capsys.readouterr().out:
+            assert client.call('echo', 'x').result(LONG) == 'x'
+
+
 def test_a_handler_that_exits_ends_nothing_else():
     with serving(leave=lambda: sys.exit(3), echo=lambda x: x) as (_, client):
         for _ in range(3):

@@ -3,12 +3,13 @@
 import contextlib
 import socket
 import struct
+import threading
 
 import pytest
 
 from embodied import UserError
 from embodied.core import rpc
-from embodied.core.rpc import frames, meeting, proof
+from embodied.core.rpc import frames, link, meeting, proof
 from tests.core.wire import LONG, Peer, frame, request
 
 SECRET = 'correct horse'
@@ -112,3 +113,23 @@ def test_a_server_of_another_version_is_named(secret):
                     future.result(LONG)
                 with pytest.raises(UserError, match=SAME):
                     client.call('add', 'y').result(LONG)
+
+
+def test_a_client_asks_a_full_server_less_and_less_often(monkeypatch):
+    """One that takes connections and closes them, for want of places."""
+    waits, again = [], threading.Event()
+
+    def wait(self, seconds):
+        waits.append(seconds)
+        again.set()
+
+    monkeypatch.setattr(link.Link, '_wait', wait)
+    with (
+        socket.create_server(('127.0.0.1', 0)) as full,
+        rpc.Client(f'localhost:{full.getsockname()[1]}'),
+    ):
+        for _ in range(5):
+            again.clear()
+            full.accept()[0].close()
+            assert again.wait(LONG)
+        assert waits[:5] == [0.05, 0.1, 0.2, 0.5, 0.5]

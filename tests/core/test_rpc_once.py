@@ -121,7 +121,9 @@ def test_nothing_runs_twice_over_a_line_that_is_cut_again_and_numbered():
     assert sorted(calls) == list(range(200))
 
 
-def test_deferred_requests_run_once_too():
+@pytest.mark.parametrize('secret', ['', 'correct horse'], ids=['open', 'secret'])
+def test_deferred_requests_run_once_too(monkeypatch, secret):
+    monkeypatch.setenv('DREAMER_SECRET', secret)
     replies: queue.Queue = queue.Queue()
     server = rpc.Server(rpc.fill('localhost:{auto}'))
     server.defer('act', lambda reply: replies.put(reply), once=True)
@@ -147,6 +149,39 @@ def test_other_methods_and_plain_clients_run_at_least_once():
             for _ in range(2):
                 assert peer.exchange(data)[0] == 0
     assert calls == ['l', 'l', 'p', 'p']
+
+
+@pytest.mark.parametrize('secret', ['', 'correct horse'], ids=['open', 'secret'])
+def test_what_is_sent_again_to_the_next_server_has_the_same_number(monkeypatch, secret):
+    """With a secret it is signed anew. So a handler that keeps numbers loses and doubles none."""
+    monkeypatch.setenv('DREAMER_SECRET', secret)
+    addr, calls, free = rpc.fill('localhost:{auto}'), {}, threading.Event()
+
+    def add(reply, x):
+        calls.setdefault(reply.ident, []).append(int(x))
+        reply({})
+
+    def serve():
+        server = rpc.Server(addr)
+        server.defer('add', add)
+        server.bind('wait', lambda: free.wait(LONG))
+        return server.start()
+
+    server = serve()
+    with rpc.Client(addr, inflight=64) as client:
+        futures = [client.call('add', i) for i in range(20)]
+        waiting = client.call('wait')
+        futures[9].result(LONG)
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        free.set()
+        closing.join(LONG)
+        futures += [client.call('add', i) for i in range(20, 40)]
+        with serve():
+            assert all(x.result(LONG) in (None, {}) for x in futures)
+            waiting.result(LONG)
+    assert all(len({*values}) == 1 for values in calls.values())
+    assert [values[0] for values in calls.values()] == list(range(40))
 
 
 def test_memory_is_bounded(monkeypatch):

@@ -5,8 +5,11 @@ import os
 import queue
 import socket
 import struct
+import subprocess
 import sys
+import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from embodied.core import rpc
@@ -176,3 +179,19 @@ def descriptors() -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # that of listdir itself
             found.append(os.readlink(f'/proc/self/fd/{name}').split(':')[0])
     return sorted(found)
+
+
+def until(condition: Callable) -> None:
+    """Wait until a condition holds."""
+    for _ in range(LONG * 100):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError('it did not happen')
+
+
+def script(text: str, *args: object) -> subprocess.CompletedProcess:
+    """Run a program that must end by itself; return it with its output."""
+    code = textwrap.dedent(text)
+    command = [*PYTHON, '-c', code, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -9,8 +9,11 @@ network is unreachable, and none of that can be mended from outside.
   what is no request, and waits without polling.
 - A Client reconnects for ever and sends again what was not answered. Its requests have
   numbers, so that a method bound with `once` runs once per request, also across restarts.
-- With a secret (the environment variable DREAMER_SECRET) only who knows it is served. Requests
-  are signed; replies are not, and nothing is encrypted.
+- With a secret (the environment variable DREAMER_SECRET) only who knows it is served, and a
+  recorded request is worth nothing (see `proof`, `meeting`). Requests are signed; replies are
+  not, and nothing is encrypted.
+- Strangers hold little: unproven connections, unfinished frames and queues are bounded (see
+  `room`). Where a client of ours finds no room, its requests wait.
 
 Arguments and results are nested dicts and lists of arrays, numbers, str, bytes and None. Lists
 and tuples arrive as lists, numbers as arrays without axes. Received arrays are writable,

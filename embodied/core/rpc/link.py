@@ -68,11 +68,13 @@ class Link:
                 self._wait(PAUSES[min(tries, len(PAUSES) - 1)])
                 tries += 1
                 continue
-            reason = self._talk(Connection(sock))
-            tries = 0
+            reason, met = self._talk(Connection(sock))
+            if met:  # else the server may be full, or be another program
+                tries = 0
             if self._running:
                 self._log(f'lost the connection to {self._where()} ({reason})', 'lost')
-                self._wait(PAUSES[0])
+                self._wait(PAUSES[min(tries, len(PAUSES) - 1)])
+            tries += 1
 
     def _where(self) -> str:
         return '{}:{}'.format(*self._addr)
@@ -126,21 +128,22 @@ class Link:
                 return sock.getsockname() != sock.getpeername()
         return False
 
-    def _talk(self, connection: Connection) -> str:
-        """Exchange frames until the connection ends; return why it did."""
+    def _talk(self, connection: Connection) -> tuple[str, bool]:
+        """Exchange frames until the connection ends; return why, and if both sides had met."""
+        reason = ''
         try:
             self._client.on_connect(connection)
             self._exchange(connection)
-            return ''
         except (OSError, EOFError) as error:
-            return str(error) or 'closed by the server'
+            reason = str(error) or 'closed by the server'
         except ProtocolError as error:
-            return f'it {error}'
+            reason = f'it {error}'
         except Exception as error:  # such as no memory for a reply
-            return f'{type(error).__name__}: {error}'
-        finally:
-            self._client.on_disconnect()
-            connection.close()
+            reason = f'{type(error).__name__}: {error}'
+        met = self._client.connected
+        self._client.on_disconnect()
+        connection.close()
+        return reason, met
 
     def _exchange(self, connection: Connection) -> None:
         poll = select.poll()

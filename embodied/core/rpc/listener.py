@@ -19,9 +19,10 @@ from .log import Log
 from .packing import Parts
 from .waker import Waker
 
-UNSENT = 4 * LIMIT  # bytes of replies that a client does not read
+UNSENT = 4 * LIMIT  # bytes of replies that clients do not read, all together
 UNREAD = 2**16  # bytes of replies that a stranger does not read
 PIECES = 2**15  # parts of replies that a client does not read
+AT_ONCE = 1.0  # seconds for the thread to see that it is to stop
 LOOK = 1.0  # seconds between two looks at frames that others wait for
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -98,7 +99,7 @@ class Listener:
         self._running = False
         self._waker.wake()
         if self._thread.ident:
-            self._thread.join(timeout)
+            self._thread.join(timeout + AT_ONCE)
         for close in (self._sock.close, self._selector.close, self._close_spare):
             with contextlib.suppress(OSError):  # somebody has closed it already
                 close()
@@ -117,6 +118,8 @@ class Listener:
         try:
             self._listen()
         except BaseException as error:  # such as a pipe that somebody closed
+            if not self._running:
+                return
             self.failure = error
             self._log(f'serves no more: {type(error).__name__}: {error}')
             for close in (self._sock.close, *(x.close for x in self._connections)):
@@ -159,12 +162,15 @@ class Listener:
             self._drop(connection, f'raised {type(error).__name__}: {error}')
 
     def _wait_for(self, connection: Connection) -> None:
-        most = UNSENT if connection.proven else UNREAD
-        if connection.unsent > most or connection.pieces > PIECES:
+        """Go on with replies as soon as they are read; drop who lets too many pile up."""
+        connection.writing = True
+        self._watch(connection)
+        if connection.pieces > PIECES or (connection.unsent > UNREAD and not connection.proven):
             self._drop(connection, 'does not read its replies')
-        else:
-            connection.writing = True
-            self._watch(connection)
+            return
+        waiting = [x for x in self._connections if x.writing]
+        if sum(x.unsent for x in waiting) > UNSENT:
+            self._drop(max(waiting, key=lambda x: x.unsent), 'does not read its replies')
 
     def _watch(self, connection: Connection) -> None:
         """Wait for what a connection is to be served for."""

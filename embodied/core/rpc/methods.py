@@ -100,7 +100,8 @@ class Reply:
         waiters = [self]
         if self._method.once and self.ident:
             name = self._method.name
-            waiters = self._server.executed.end(self.ident, name, status, parts)
+            # Nobody is known to wait if the error came before the request was begun.
+            waiters = self._server.executed.end(self.ident, name, status, parts) or waiters
         for waiter in waiters:
             self._server.send(waiter.connection, waiter.tag, status, parts)
         self._server.settle(self)

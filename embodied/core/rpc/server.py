@@ -1,6 +1,7 @@
 """The server: takes requests, has them executed, and survives whatever comes."""
 
 import atexit
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -245,7 +246,8 @@ class Server:
             try:
                 self._execute(method, *call)
             except Exception as error:  # such as no memory; this thread serves others as well
-                self.log(f'{method.name} failed: {type(error).__name__}: {error}')
+                with contextlib.suppress(Exception):
+                    call[0].error(error)
             call = None  # it would keep its message alive until the next one comes
 
     def _execute(self, method: Method, reply: Reply, request: frames.Request) -> None:
