@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import importlib
 import importlib.util
+import logging
 import pathlib
 import re
 import socket
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from embodied import UserError
 
@@ -102,6 +104,13 @@ def serve(app: Callable, sock: socket.socket) -> None:
 
     warnings.filterwarnings('ignore', message='ORJSONResponse')  # of the viewer, at each answer
 
+    class Server(uvicorn.Server):
+        """Says nothing of answers that the interrupt cuts."""
+
+        async def shutdown(self, sockets: Any = None) -> None:
+            logging.getLogger('uvicorn.error').disabled = True
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
         app,
         log_level='warning',
@@ -109,7 +118,7 @@ def serve(app: Callable, sock: socket.socket) -> None:
         ws='none',
         timeout_graceful_shutdown=PATIENCE,
     )
-    uvicorn.Server(config).run(sockets=[sock])
+    Server(config).run(sockets=[sock])
 
 
 class Gate:
@@ -148,7 +157,10 @@ class Gate:
             await self._app({**viewfiles.whole(scope), 'method': 'GET'}, receive, send)
             return
         answer = viewfiles.column if kind == 'api/col' else viewfiles.file
-        response = await asyncio.to_thread(answer, name, self._path(name))
+        try:
+            response = await asyncio.to_thread(answer, name, self._path(name))
+        except OSError:  # removed meanwhile
+            response = None
         if response is None:
             await _refuse(send, 404)
         else:

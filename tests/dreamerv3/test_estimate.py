@@ -202,3 +202,17 @@ def test_vectors_alone():
     )
     assert found.params['enc'] == 0
     assert found.params['pol'] == 16 * 8 + 8 + 8 + 8 * 2 + 2
+
+
+@pytest.mark.parametrize(('classes', 'each'), [(18, 18), (256, 256), (20000, 32)])
+def test_draws_of_many_actions_count_no_matrix_of_classes(classes, each):
+    spaces = {'vector': elements.Space(np.float32, 3), 'reward': elements.Space(np.float32)}
+    action = {'action': elements.Space(np.int32, (), 0, classes)}
+    config = configs.load(['debug'])
+    draw = estimate.costs(config.agent, spaces, action)['draw']
+    assert (draw.params, draw.macs, draw.values) == (0, classes * each, 3 * classes)
+    core = [estimate.costs(config.agent, spaces, x)['core'].values for x in (action, {})]
+    assert core[0] - core[1] >= classes  # of the one-hot action
+    found = estimate.estimate(config, spaces, action)
+    logits = config.batch_size * config.batch_length * 16 * classes * 2  # bytes, imagined
+    assert logits < found.bytes < 10 * logits + 1e7

@@ -76,10 +76,11 @@ def viewer(*args, start=('dreamerv3/main.py', 'view')):
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=30)
         finally:
             process.kill()  # if it hangs
     assert process.returncode == 130
+    assert 'Traceback' not in out
 
 
 def ask(port, path, method='GET', **headers):

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embodied.jax import settings
+from dreamerv3 import config as configs
+from embodied.jax import settings, setup
 
 from .hostile import HOSTILE, hostile
 
@@ -41,3 +42,20 @@ def test_numbers_are_those_of_defaults():
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.dtype == theirs.dtype == np.float32
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_the_start_says_what_is_left_aside(capsys):
+    section = configs.load([], {'jax.compilation_cache': '', 'jax.platform': 'cpu'}).jax
+    try:
+        with hostile('jax_enable_x64', 'jax_debug_nans'):
+            jax.config.update('jax_disable_jit', True)
+            setup.setup(section)
+        assert not jax.config.jax_disable_jit
+    finally:
+        jax.config.update('jax_disable_jit', False)
+    assert capsys.readouterr().out.splitlines() == [
+        'JAX_DISABLE_JIT is left aside: --jax.jit False compiles nothing',
+        'Settings of JAX that the agent leaves aside: jax_enable_x64=True, jax_debug_nans=True',
+    ]
+    setup.setup(section)
+    assert capsys.readouterr().out == ''
