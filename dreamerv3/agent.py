@@ -406,6 +406,18 @@ class Agent(Runtime):
         about = inference.describe(self.obs_space, self.act_space, self.config)
         return {**super().save(), **about}
 
+    def load(self, data: dict, regex: str | None = None) -> None:
+        """Take over what `save` gave, see `Runtime.load`. UserError for other spaces."""
+        found = inference.differences(data, self.obs_space, self.act_space)
+        if found and regex is None:
+            more = f' (and {len(found) - 3} more)' if len(found) > 3 else ''
+            raise UserError(
+                f'The agent was trained in another environment: {"; ".join(found[:3])}{more}. '
+                'Take its task and options (--task, --env), or only a part of it '
+                '(--run.from_checkpoint_regex).'
+            )
+        super().load(data, regex)
+
     def report(self, carry: Any, data: dict) -> tuple[Any, dict]:
         """Metrics of a batch, with names in the open-loop videos."""
         carry, metrics = super().report(carry, data)

@@ -83,7 +83,7 @@ def _check_needs(config: elements.Config, obs_space: dict, act_space: dict) -> N
     """
     import jax
 
-    from dreamerv3 import estimate, machine
+    from dreamerv3 import machine, needs
 
     device = jax.devices()[0]  # all are of one kind
     rate = None
@@ -92,12 +92,12 @@ def _check_needs(config: elements.Config, obs_space: dict, act_space: dict) -> N
     free = machine.free_memory(device)
     spaces = obs_space, act_space
     for text in (
-        estimate.describe(config, *spaces, free, rate),
-        estimate.duration(config, *spaces, rate),
+        needs.describe(config, *spaces, free, rate),
+        needs.duration(config, *spaces, rate),
     ):
         if text:
             print(text, flush=True)
-    if not config.force and (text := estimate.refusal(config, *spaces, free, rate)):
+    if not config.force and (text := needs.refusal(config, *spaces, free, rate)):
         raise UserError(text)
 
 

@@ -19,6 +19,8 @@ from embodied.core import warn
 # What an observation may leave out, with what stands for it.
 FLAGS = {'reward': 0.0, 'is_first': False, 'is_last': False, 'is_terminal': False}
 
+SPACES = ('obs_space', 'act_space')  # in an agent's part of a checkpoint
+
 # Where the run was trained says nothing about where its agent acts.
 HERE = {
     'jax.policy_devices': [0],
@@ -83,6 +85,35 @@ def describe(
         'obs_space': {k: write(space) for k, space in obs_space.items()},
         'act_space': {k: write(space) for k, space in act_space.items()},
     }
+
+
+def differences(
+    data: Mapping[str, Any], obs_space: Mapping[str, Any], act_space: Mapping[str, Any]
+) -> list[str]:
+    """Which keys of a saved agent's spaces are others here, and how; none if it has no spaces.
+
+    Ranges and types of numbers do not count, since the same model takes them.
+    """
+    if 'obs_space' not in data:
+        return []
+    old = {k: _kind(x) for part in SPACES for k, x in _read(data[part]).items()}
+    new = {k: _kind(x) for k, x in {**obs_space, **act_space}.items()}
+    return [
+        f'{key!r} {old.get(key, "missing")} there, {new.get(key, "missing")} here'
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _kind(space: elements.Space) -> str:
+    """What of a space decides the arrays of an agent."""
+    from embodied.jax import concat
+
+    if space.dtype == np.uint8 and len(space.shape) == 3:
+        return f'images {space.shape}'
+    if not space.discrete:
+        return f'numbers {space.shape}'
+    return f'{concat.classes(space)} classes' + (f' {space.shape}' if space.shape else '')
 
 
 def _read(described: Mapping[str, Any]) -> dict[str, elements.Space]:

@@ -51,8 +51,8 @@ def _check_run(config: elements.Config, logdir: pathlib.Path) -> None:
     old = _read(logdir / 'config.yaml')
     if found := list(_differences(config, old, ['task'])):
         raise UserError(
-            f'{logdir} holds another run: {_some(found)}. Take another --logdir; to go on with '
-            f'its agent there, --run.from_checkpoint {logdir}.'
+            f'{logdir} holds another run: {_some(found)}. Take another --logdir; to begin it '
+            f'with the agent of this one, add --run.from_checkpoint {logdir}.'
         )
     suite = config.task.partition('_')[0]
     keys = [*_sizes(config), *(f'env.{suite}.{x}' for x in LOOKS)]

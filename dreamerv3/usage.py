@@ -85,7 +85,8 @@ def help_text() -> str:
     return (
         'Usage: dreamerv3 [--configs BLOCK ...] [--FLAG VALUE ...]\n'
         '   or: python dreamerv3/main.py ..., python -m dreamerv3 ...\n'
-        '   or: dreamerv3 view LOGDIR, dreamerv3 plot LOGDIR ... --out FILE (and --help)\n\n'
+        '   or: dreamerv3 view LOGDIR, dreamerv3 plot LOGDIR ... --out FILE (and --help)\n'
+        '   or: dreamerv3 --version\n\n'
         f'{_list("Blocks", configs.block_names())}\n'
         f'{_list("Suites", list(envs.SUITES))}\n\n'
         f'Values of --script:\n{scripts}\n\n'

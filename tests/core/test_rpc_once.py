@@ -153,7 +153,7 @@ def test_other_methods_and_plain_clients_run_at_least_once():
 
 @pytest.mark.parametrize('secret', ['', 'correct horse'], ids=['open', 'secret'])
 def test_what_is_sent_again_to_the_next_server_has_the_same_number(monkeypatch, secret):
-    """With a secret it is signed anew. So a handler that keeps numbers loses and doubles none."""
+    """With a secret it is signed anew. So a handler that keeps numbers loses no call."""
     monkeypatch.setenv('DREAMER_SECRET', secret)
     addr, calls, free = rpc.fill('localhost:{auto}'), {}, threading.Event()
 

@@ -301,6 +301,24 @@ def test_numbers_beyond_their_bounds_are_acted_on_and_said_once(capsys):
     assert 'entry 1 is 2.0, expected from -1.0 to 1.0' in out
 
 
+def test_spaces_that_differ_are_named_by_what_the_model_sees():
+    space = elements.Space
+    obs = {'image': space(np.uint8, (8, 8, 3)), 'speed': space(np.float32, 2, -1, 1)}
+    act = {'move': space(np.int32, (), 0, 3), 'reset': space(bool)}
+    data = inference.describe(obs, act, configs.load())
+    assert inference.differences(data, obs, act) == []
+    near = {**obs, 'speed': space(np.float64, 2, -5, 5)}
+    assert inference.differences(data, near, act) == []
+    other = {'image': space(np.uint8, (9, 8, 3)), 'pose': space(np.float32, 4)}
+    assert inference.differences(data, other, {**act, 'move': space(np.int32, (), 0, 5)}) == [
+        "'image' images (8, 8, 3) there, images (9, 8, 3) here",
+        "'move' 3 classes there, 5 classes here",
+        "'pose' missing there, numbers (4,) here",
+        "'speed' numbers (2,) there, missing here",
+    ]
+    assert inference.differences({'params': {}}, obs, act) == []
+
+
 def test_a_wrong_path_is_an_error(tmp_path):
     with pytest.raises(UserError, match='No checkpoint in'):
         dreamerv3.load(tmp_path / 'nowhere')

@@ -111,7 +111,7 @@ def test_eval_only_of_a_copied_checkpoint_scores_as_load_does(swung, tmp_path, c
     [
         ('--agent.policy.units 16', 3, r'other sizes: agent.policy.units 8 there, 16 here'),
         ('--agent.policy.norm layer', 3, r'does not fit the model.*norm/shift: missing'),
-        ('', 5, r'does not fit the model.*dyn/\S+: \(3, .* in the file, \(5, .* here'),
+        ('', 5, r"another environment: 'action' 3 classes there, 5 classes here\."),
     ],
 )
 def test_another_model_or_action_space_is_refused_before_training(
