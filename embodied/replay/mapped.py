@@ -23,13 +23,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import checksums
+from ..core.errors import UserError
+from ..core.retries import persistent
+from . import checksums, mapping
 from .chunk import Arrays, Chunk, Spec, stepids
 
 MAGIC = b'EMBCHNK1'
 PREFIX = 48  # bytes before the header
 PAGE = 4096
-OPEN_FILES = 256  # each takes a file descriptor, of which a process often has 1024
+MAPPED_FILES = 256  # each takes a map, of which a process may have some 65,000
 
 
 class DamageError(ValueError):
@@ -136,7 +138,7 @@ class Map:
 
     def __init__(self, path: pathlib.Path, header: Header, uuid: bytes):
         with open(path, 'r+b') as file:
-            self.buffer = mmap.mmap(file.fileno(), header.bytes)
+            self.buffer = mapping.of(file.fileno(), header.bytes)
         self.state = np.frombuffer(self.buffer, np.int64, 3)
         self.successor = np.frombuffer(self.buffer, np.uint8, 16, 32)
         count = len(header.spec) if header.checks else 0
@@ -153,17 +155,17 @@ class Map:
 class Maps:
     """The files mapped last: to map one again takes some ten microseconds."""
 
-    def __init__(self, limit: int = OPEN_FILES):
+    def __init__(self, limit: int = MAPPED_FILES):
         self._limit = limit
         self._recent: collections.OrderedDict[bytes, Map] = collections.OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, path: pathlib.Path, header: Header, uuid: bytes) -> Map:
-        """Return a map of the file of the chunk `uuid`."""
+        """Return a map of the file of the chunk `uuid`. FileNotFoundError if it is gone."""
         with self._lock:
             found = self._recent.get(uuid)
             if found is None:
-                found = self._recent[uuid] = Map(path, header, uuid)
+                found = self._recent[uuid] = _mapped(path, header, uuid)
                 if len(self._recent) > self._limit:
                     self._recent.popitem(last=False)
             else:
@@ -174,6 +176,18 @@ class Maps:
         """Close the map of a chunk once nobody uses it."""
         with self._lock:
             self._recent.pop(uuid, None)
+
+
+def _mapped(path: pathlib.Path, header: Header, uuid: bytes) -> Map:
+    try:
+        return persistent(lambda: Map(path, header, uuid), f'Cannot map {path}')
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f'Cannot map {path} ({error.strerror}), a file of the replay; resume when the disk '
+            'can be read again, or with --replay.storage ram.'
+        ) from error
 
 
 def create(

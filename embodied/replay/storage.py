@@ -157,7 +157,8 @@ class Storage:
 
     def _opened_journal(self) -> journal.Journal | None:
         if self._journal is None and self.directory is not None:
-            self._journal = journal.Journal(self.directory)
+            with self._spares.checked() if self._spares else contextlib.nullcontext():
+                self._journal = journal.Journal(self.directory)
         return self._journal
 
     def _block(self, rows: int) -> Block:
@@ -300,7 +301,10 @@ class Storage:
         with self._lock:
             garbage, self._garbage = self._garbage, []
         for filename in garbage:
-            pathlib.Path(self.directory or '', filename).unlink(missing_ok=True)
+            try:
+                pathlib.Path(self.directory or '', filename).unlink(missing_ok=True)
+            except OSError as error:  # the next load will try again
+                print(f'Warning: cannot remove {filename} from {self.directory}: {error}')
 
     def _release(self, chunk: Chunk | None) -> None:
         """Forget a chunk that no item and no worker needs, and those after it."""
