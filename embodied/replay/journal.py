@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from . import files, mapped
+from . import files, mappedfile
 from .chunk import Chunk
 
 FILENAME = 'requests'
@@ -95,7 +95,7 @@ class Journal:
             return
         for uuid, index in self._places[:count].tolist():
             for path in self._directory.glob(f'*-{files.to_base62(bytes(uuid))}.chunk'):
-                mapped.count(path, index)
+                mappedfile.count(path, index)
         self.settle()
 
     def _claim(self, client: bytes) -> int:
@@ -113,7 +113,7 @@ class Journal:
         if there < count:
             with open(self._path, 'r+b') as file:
                 file.seek(start + there * PLACE.itemsize)
-                file.write(bytes((count - there) * PLACE.itemsize))  # no hole: see `mapped`
+                file.write(bytes((count - there) * PLACE.itemsize))  # no hole: see `mappedfile`
         return np.memmap(self._path, PLACE, 'r+', start, (max(count, there),))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ..core import stamps
 from ..core.errors import UserError
 from ..core.retries import persistent
-from . import files, mapped
+from . import files, mappedfile
 from .chunk import Spec
 
 
@@ -46,7 +46,7 @@ class Spares:
             try:
                 os.replace(spare or '', path)
             except FileNotFoundError:  # there is none, or someone has tidied up
-                mapped.create(path, spec, self._size)
+                mappedfile.create(path, spec, self._size)
 
         with self.checked():
             persistent(place, f'Cannot write {path}')
@@ -73,7 +73,7 @@ class Spares:
         name = files.Name(stamps.after(), uuid.uuid4().bytes, files.NOWHERE, 0, True)
         path = (self._directory / str(name)).with_suffix('.tmp')  # the next load removes it
         with self.checked():
-            persistent(lambda: mapped.write(path, spec, self._size), f'Cannot write {path}')
-            with contextlib.suppress(mapped.DamageError):  # someone has tidied up
-                mapped.touch(path)
+            persistent(lambda: mappedfile.write(path, spec, self._size), f'Cannot write {path}')
+            with contextlib.suppress(mappedfile.DamageError):  # someone has tidied up
+                mappedfile.touch(path)
         return path

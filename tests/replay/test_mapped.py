@@ -13,7 +13,7 @@ import pytest
 
 import embodied
 from embodied.core import retries
-from embodied.replay import mapped, mapping, spares
+from embodied.replay import mappedfile, mapping, spares
 from tests.replay.test_replay import all_starts, fill, starts, step
 
 
@@ -227,6 +227,17 @@ def test_a_full_disk_is_an_error_that_loses_no_step(tmp_path: pathlib.Path, monk
     assert sorted(all_starts(load(tmp_path))) == sorted(all_starts(replay))
 
 
+def test_steps_whose_file_is_gone_may_be_overwritten(tmp_path: pathlib.Path):
+    """They left after they had been looked up."""
+    replay = make(tmp_path, capacity=5)
+    fill(replay, 7)
+    ids = replay.sample(5)['stepid'].reshape(-1, 20)
+    runs = list(replay._storage.runs(ids))
+    fill(replay, 50, start=7)
+    replay._storage.overwrite(runs, {'latent': np.full((15, 3), 9, np.uint16)})
+    assert (replay.sample(9)['latent'] != 9).all()
+
+
 def batch_of(number: int, workers: int) -> dict:
     return {key: np.stack([step(number, w)[key] for w in range(workers)]) for key in step(0)}
 
@@ -243,7 +254,7 @@ def full_disk(monkeypatch, room: int):
         file.truncate(size)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mapped, '_reserve', reserve)
+        patch.setattr(mappedfile, '_reserve', reserve)
         yield
 
 
@@ -270,7 +281,7 @@ def test_a_full_disk_while_files_are_converted(tmp_path: pathlib.Path, monkeypat
 
 def test_room_for_files_is_made_while_sampling_goes_on(tmp_path: pathlib.Path, monkeypatch):
     replay, locked = make(tmp_path), []
-    reserve, touch, touched = mapped._reserve, mapped.touch, []
+    reserve, touch, touched = mappedfile._reserve, mappedfile.touch, []
 
     def spy(file, size: int) -> None:
         locked.append(replay._lock.locked())
@@ -280,8 +291,8 @@ def test_room_for_files_is_made_while_sampling_goes_on(tmp_path: pathlib.Path, m
         touched.append(replay._lock.locked())
         touch(path)
 
-    monkeypatch.setattr(mapped, '_reserve', spy)
-    monkeypatch.setattr(mapped, 'touch', spy_touch)
+    monkeypatch.setattr(mappedfile, '_reserve', spy)
+    monkeypatch.setattr(mappedfile, 'touch', spy_touch)
     for number in range(8):
         replay.add_batch(batch_of(number, workers=3), range(3))
     for number in range(8, 12):
@@ -314,7 +325,7 @@ def failing(monkeypatch, owner, name: str, code: int, times: int):
 
 PLACES = {
     'rename': (spares.os, 'replace'),
-    'reserve': (mapped, '_reserve'),
+    'reserve': (mappedfile, '_reserve'),
     'map': (mapping, 'of'),
 }
 
