@@ -295,6 +295,23 @@ def test_parts_are_killed_thirty_times(start, tmp_path, storage):
     check_after_kills(logdir, 30, storage, text)
 
 
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+def test_kills_of_the_replay_lose_no_step(start, tmp_path):
+    """While its inserts wait for the limiter; the steps are those that the agent counted."""
+    logdir = tmp_path / 'run'
+    part = start(steps=1e9, envs=4, storage='disk', train_ratio=100.0, env_restarts=99)
+    until(lambda: latest(logdir, 'train/opt/updates'), 'training')
+    for _ in range(5):
+        kill(part, logdir, 'replay')
+    text = part.stop()
+    all_ended(logdir)
+    check_stored(logdir, 50)
+    counted, rows = steps(logdir)['agent'], len(stored(logdir))
+    print(f'5 kills, {counted} steps counted, {rows} stored')
+    assert rows == counted, text
+
+
 @pytest.mark.parametrize(
     'order',
     ['envs replay combined', 'combined envs replay', 'replay combined envs'],
