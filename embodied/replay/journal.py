@@ -20,7 +20,7 @@ from .chunk import Chunk
 FILENAME = 'requests'
 MAGIC = int.from_bytes(b'EMBREQS1', 'little')
 CLIENTS = 1024  # that are remembered; then those that were silent for longest give way
-WINDOW = 128  # requests that a client may have under way
+WINDOW = 128  # requests that a client may have under way, see `rpc.client.MOST`
 CLIENT = np.dtype([('client', 'V16'), ('used', '<i8'), ('counts', '<i8', WINDOW)])
 PLACE = np.dtype([('uuid', 'V16'), ('index', '<i8')])
 # The stores into `magic`, `open` and `counts` are atomic, and decide.

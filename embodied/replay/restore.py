@@ -153,7 +153,11 @@ class Reader:
         if not len(next(iter(arrays.values()))):
             raise ValueError('holds no steps')
         if self._convert is not None:
-            arrays = self._convert(arrays)
+            try:
+                arrays = self._convert(arrays)
+            except Exception as error:  # made for what this replay stores
+                raise ValueError(f'cannot be converted ({error!r})') from error
+        self._spec = self._spec or spec_of(arrays)
         if spec_of(arrays) != self._spec:
             raise ValueError('stores other keys, shapes or dtypes than most of the replay')
         return arrays

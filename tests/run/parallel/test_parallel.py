@@ -424,16 +424,21 @@ def test_a_duration_ends_a_run(start, tmp_path):
     assert found['agent'] == found['logger'] > 0
 
 
-@pytest.mark.parametrize('folder', ['replay', 'replay_eval'])
-def test_a_replay_server_leaves_the_replay_of_another_run_alone(start, tmp_path, folder):
+@pytest.mark.parametrize(
+    ('script', 'folder'),
+    [('replay', 'replay'), ('replay', 'replay_eval'), ('combined', 'replay')],
+)
+def test_a_replay_server_leaves_the_replay_of_another_run_alone(
+    start, tmp_path, script, folder
+):
     logdir = tmp_path / 'run'
     replay = embodied.Replay(1, directory=logdir / folder, storage='disk', chunksize=2)
     for number in range(50):
         replay.add({'step': np.int32(number)})
     before = sorted(os.listdir(logdir / folder))
-    addr = {'replay_addr': rpc.fill('localhost:{auto}'), 'logger_addr': 'localhost:1'}
-    with lock.replay(replay):
-        part = start('replay', storage='disk', capacity=8, **addr)
+    addr = {x: rpc.fill('localhost:{auto}') for x in ('replay_addr', 'logger_addr')}
+    with lock.replays(replay):
+        part = start(script, storage='disk', capacity=8, **addr)
         text = part.end(2)
     assert 'Error: Another run uses the replay in' in text
     assert 'Traceback' not in text
