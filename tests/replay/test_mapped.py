@@ -356,6 +356,19 @@ def test_an_error_that_stays_is_one_sentence(tmp_path, monkeypatch, place, code)
     assert all_starts(replay) == [(0, n) for n in range(13)]
 
 
+@pytest.mark.parametrize('batch', [False, True])
+def test_no_step_is_half_written_where_a_file_cannot_be_mapped(tmp_path, monkeypatch, batch):
+    replay = make(tmp_path)
+    fill(replay, 3, workers=2)
+    add = lambda: replay.add_batch(batch_of(3, 2), [0, 1]) if batch else replay.add(step(3))
+    replay._storage._maps._recent.clear()
+    with failing(monkeypatch, *PLACES['map'], errno.EIO, 99), pytest.raises(embodied.UserError):
+        add()
+    fill(replay, 9, workers=2, start=3)
+    assert sorted(all_starts(replay)) == [(w, n) for w in range(2) for n in range(10)]
+    assert sorted(all_starts(load(tmp_path))) == sorted(all_starts(replay))
+
+
 def test_a_file_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch, capsys):
     replay = make(tmp_path, capacity=10)
     fill(replay, 15)
