@@ -27,7 +27,8 @@ class Checkpoint:
 
     `parts` maps names to objects with `save() -> data` and `load(data)`; data are nested
     dicts, lists and tuples of arrays, numbers, strings, bytes and None. `keep`: how many
-    checkpoints remain after a save, beside older ones that were saved as permanent.
+    checkpoints remain after a save, beside older ones that were saved as permanent. Raises
+    UserError where no folder can be: hours later the first save would find that out.
     """
 
     def __init__(self, directory: str | pathlib.Path, keep: int = 1):
@@ -35,6 +36,7 @@ class Checkpoint:
             raise UserError(f'Cannot keep {keep} checkpoints; expected at least 1 (run.keep).')
         self.directory = pathlib.Path(directory).expanduser()
         self.keep = keep
+        _check_place(self.directory)
         self.parts: dict[str, Any] = {}
 
     def exists(self) -> bool:
@@ -140,6 +142,21 @@ def _read_first(
         except snapshot.Damaged as error:
             print(f'Warning: {error} Trying the previous one, {previous.name}.', flush=True)
     return folders[-1], snapshot.read(folders[-1], names, optional)
+
+
+def _check_place(directory: pathlib.Path) -> None:
+    """Raise UserError if a directory cannot be made or written to."""
+    there = next(x for x in (directory, *directory.absolute().parents) if os.path.lexists(x))
+    if not there.is_dir():
+        raise UserError(
+            f'{there} is no folder, but checkpoints go into {directory}; move it away, or take '
+            'another --logdir.'
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f'Cannot write checkpoints into {there}; take another --logdir.')
+    for name in ('latest', '.latest.tmp'):
+        if (directory / name).is_dir():
+            raise UserError(f'{directory / name} is a folder; move it away.')
 
 
 def _folders(directory: pathlib.Path) -> list[pathlib.Path]:

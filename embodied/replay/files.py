@@ -4,7 +4,7 @@ Ids in names are 22 base62 characters (digits, then small, then large letters), 
 is no successor. Names sort by time, which is UTC (local time in files of earlier versions and
 of the reference), and go on after the newest of the folder. A file appears under its name only
 when it is complete.
-Mapped chunks (see `mapped`) are named `TIME-UUID.chunk`; the rest stands in the file.
+Mapped chunks (see `mappedfile`) are named `TIME-UUID.chunk`; the rest stands in the file.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core import stamps
-from . import mapped
+from . import mappedfile
 from .chunk import Spec
 
 DIGITS = string.digits + string.ascii_letters
@@ -124,7 +124,7 @@ def read(directory: pathlib.Path, name: Name) -> tuple[dict[str, np.ndarray], bo
 def read_spec(directory: pathlib.Path, name: Name) -> Spec:
     """Return keys, shapes and dtypes of a chunk file from its headers. Raises ValueError."""
     if name.mapped:
-        return mapped.read_header(directory / str(name)).spec
+        return mappedfile.read_header(directory / str(name)).spec
     spec: Spec = {}
     try:
         with zipfile.ZipFile(directory / str(name)) as archive:
@@ -159,7 +159,7 @@ def scan(directory: pathlib.Path) -> Scan:
     for filename in sorted(os.listdir(directory)) if directory.exists() else []:
         try:
             name = parse(filename) or _parse_mapped(directory, filename)
-        except mapped.DamageError as error:
+        except mappedfile.DamageError as error:
             unusable.append((filename, str(error), error.steps))
             continue
         if name is None:
@@ -200,7 +200,7 @@ def _parse_mapped(directory: pathlib.Path, filename: str) -> Name | None:
         uuid = from_base62(match[2])
     except OverflowError:
         return None
-    header = mapped.read_header(directory / filename)
+    header = mappedfile.read_header(directory / filename)
     return Name(match[1], uuid, header.successor, header.length, True)
 
 

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from . import files, mapped
+from . import files, mappedfile
 from .chunk import Chunk
 
 FILENAME = 'requests'
 MAGIC = int.from_bytes(b'EMBREQS1', 'little')
 CLIENTS = 1024  # that are remembered; then those that were silent for longest give way
-WINDOW = 128  # requests that a client may have under way
+WINDOW = 128  # requests that a client may have under way, see `rpc.client.MOST`
 CLIENT = np.dtype([('client', 'V16'), ('used', '<i8'), ('counts', '<i8', WINDOW)])
 PLACE = np.dtype([('uuid', 'V16'), ('index', '<i8')])
 # The stores into `magic`, `open` and `counts` are atomic, and decide.
@@ -95,7 +95,7 @@ class Journal:
             return
         for uuid, index in self._places[:count].tolist():
             for path in self._directory.glob(f'*-{files.to_base62(bytes(uuid))}.chunk'):
-                mapped.count(path, index)
+                mappedfile.count(path, index)
         self.settle()
 
     def _claim(self, client: bytes) -> int:
@@ -113,7 +113,7 @@ class Journal:
         if there < count:
             with open(self._path, 'r+b') as file:
                 file.seek(start + there * PLACE.itemsize)
-                file.write(bytes((count - there) * PLACE.itemsize))  # no hole: see `mapped`
+                file.write(bytes((count - there) * PLACE.itemsize))  # no hole: see `mappedfile`
         return np.memmap(self._path, PLACE, 'r+', start, (max(count, there),))
 
 

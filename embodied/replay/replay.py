@@ -1,10 +1,11 @@
 """The replay: steps in, batches of sequences out."""
 
 import collections
+import contextlib
 import pathlib
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,12 +103,12 @@ class Replay:
             self._make_room(step, (), [worker])
         with self._lock:
             self._storage.check(step)
-            stream = self._stream(worker)
-            chunk, index = stream.chunk, stream.chunk.reserve()
-            arrays = chunk.arrays
-            for key, value in step.items():
-                arrays[key][index] = value
-            self._complete(stream, (chunk, index))
+            with self._reserved([worker]) as places:
+                ((chunk, index),) = places
+                arrays = chunk.arrays
+                for key, value in step.items():
+                    arrays[key][index] = value
+            self._complete(self._streams[worker], (chunk, index))
         self._storage.collect()
 
     def add_batch(
@@ -133,8 +134,8 @@ class Replay:
             self._storage.check(steps, (count,))
             if request and self._storage.has(request):
                 return
-            places = self._reserve(workers)
-            self._storage.write(places, steps, request)
+            with self._reserved(workers) as places:
+                self._storage.write(places, steps, request)
             for place, worker in zip(places, workers, strict=True):
                 self._complete(self._streams[worker], place)
             self._storage.settle(request)
@@ -304,24 +305,25 @@ class Replay:
             stream.chunk = self._storage.allocate(stream.chunk)
         return stream
 
-    def _reserve(self, workers: Sequence[Hashable]) -> list[tuple[Chunk, int]]:
-        """Return a place for one more step of each, or none at all where the disk is full.
+    @contextlib.contextmanager
+    def _reserved(self, workers: Sequence[Hashable]) -> Iterator[list[tuple[Chunk, int]]]:
+        """Yield a place for one more step of each. They are given back after an error, as that
+        of a full disk, so that no step is half written.
 
         Chunks in memory that begin together lie together.
         """
-        streams = {*workers}
-        if not self._storage.disk and all(self._chunks_for(worker, 1) for worker in streams):
-            self._storage.share(len(streams))
+        if not self._storage.disk and all(self._chunks_for(worker, 1) for worker in workers):
+            self._storage.share(len({*workers}))
         places: list[tuple[Chunk, int]] = []
         try:
             for worker in workers:
                 chunk = self._stream(worker).chunk
                 places.append((chunk, chunk.reserve()))
-        except UserError:
+            yield places
+        except BaseException:
             for chunk, _ in reversed(places):
                 chunk.give_back()
             raise
-        return places
 
     def _chunks_for(self, worker: Hashable, count: int) -> int:
         """How many more chunks the next `count` steps of a worker need."""

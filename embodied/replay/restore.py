@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import files, mapped
+from . import files, mapped, mappedfile
 from .chunk import Arrays, Chunk, MemoryChunk, Spec, spec_of
 
 Convert = Callable[[Arrays], Arrays]
@@ -146,14 +146,18 @@ class Reader:
         """Write a mapped file of arrays that came from elsewhere."""
         path = self.directory / str(name._replace(mapped=True))
         successor = name.successor if name.successor in self._present else files.NOWHERE
-        mapped.create(path, spec_of(arrays), name.length, arrays, successor)
+        mappedfile.create(path, spec_of(arrays), name.length, arrays, successor)
         return mapped.MappedChunk(path, name.uuid, name.time, maps)
 
     def _converted(self, arrays: Arrays) -> Arrays:
         if not len(next(iter(arrays.values()))):
             raise ValueError('holds no steps')
         if self._convert is not None:
-            arrays = self._convert(arrays)
+            try:
+                arrays = self._convert(arrays)
+            except Exception as error:  # made for what this replay stores
+                raise ValueError(f'cannot be converted ({error!r})') from error
+        self._spec = self._spec or spec_of(arrays)
         if spec_of(arrays) != self._spec:
             raise ValueError('stores other keys, shapes or dtypes than most of the replay')
         return arrays
@@ -200,7 +204,7 @@ def _checked(
 
 def _check(directory: pathlib.Path, name: files.Name) -> None:
     if name.mapped:  # the format of others has checksums of its own
-        mapped.check(directory / str(name))
+        mappedfile.check(directory / str(name))
 
 
 def warn(directory: pathlib.Path, skipped: list[Skipped]) -> None:

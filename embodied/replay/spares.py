@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from ..core import stamps
 from ..core.errors import UserError
-from . import files, mapped
+from ..core.retries import persistent
+from . import files, mappedfile
 from .chunk import Spec
 
 
@@ -39,32 +40,40 @@ class Spares:
 
     def place(self, path: pathlib.Path, spec: Spec) -> None:
         """Let a file become that of a chunk, or make one if there is none."""
-        with self.checked():
+        spare = self._paths.pop() if self._paths else None
+
+        def place() -> None:
             try:
-                os.replace(self._paths.pop(), path)
-            except (IndexError, FileNotFoundError):  # someone has tidied up
-                mapped.create(path, spec, self._size)
+                os.replace(spare or '', path)
+            except FileNotFoundError:  # there is none, or someone has tidied up
+                mappedfile.create(path, spec, self._size)
+
+        with self.checked():
+            persistent(place, f'Cannot write {path}')
 
     @contextlib.contextmanager
     def checked(self) -> Iterator[None]:
-        """Let the error of a full disk say what to change."""
+        """Let an error of the disk say what to change."""
         try:
             yield
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            problem = 'finds no room for its next file' if full else 'cannot use its files'
+            remedy = (
+                'make room there, or resume with a lower replay.size or'
+                if full
+                else ('resume when the disk works again, or with')
+            )
             raise UserError(
-                f'Replay {self._name!r} finds no room for its next file in '
-                f'{self._directory} ({error.strerror}). What was inserted '
-                f'stays: make room there, or resume with a lower replay.size or '
-                f'replay.storage ram.'
+                f'Replay {self._name!r} {problem} in {self._directory} ({error.strerror}). '
+                f'What was inserted stays: {remedy} replay.storage ram.'
             ) from error
 
     def _make(self, spec: Spec) -> pathlib.Path:
         name = files.Name(stamps.after(), uuid.uuid4().bytes, files.NOWHERE, 0, True)
         path = (self._directory / str(name)).with_suffix('.tmp')  # the next load removes it
         with self.checked():
-            mapped.write(path, spec, self._size)
-            with contextlib.suppress(mapped.DamageError):  # someone has tidied up
-                mapped.touch(path)
+            persistent(lambda: mappedfile.write(path, spec, self._size), f'Cannot write {path}')
+            with contextlib.suppress(mappedfile.DamageError):  # someone has tidied up
+                mappedfile.touch(path)
         return path

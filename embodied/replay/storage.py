@@ -3,7 +3,6 @@
 A position is one integer for one stored step: the number of its chunk and its index there.
 """
 
-import collections
 import contextlib
 import itertools
 import pathlib
@@ -18,6 +17,7 @@ from ..core.errors import UserError
 from . import blocks, files, journal, mapped, restore, windows
 from .blocks import Block, Blocks
 from .chunk import Arrays, Chunk, MemoryChunk, Span, Spec, gather
+from .seals import Seals
 from .spares import Spares
 
 REFRESH_BYTES = 2**30  # of files that one save writes again only because values changed
@@ -56,12 +56,12 @@ class Storage:
         self._clock: files.Clock | None = None
         self._lock = lock
         self._values = threading.Lock()
+        self._seals = Seals(self._values)
         self._saving = threading.Lock()
         self._chunks: dict[int, Chunk] = {}
         self._by_uuid: dict[bytes, Chunk] = {}
         self._numbers = itertools.count()
         self._writes = itertools.count(1)
-        self._complete: collections.deque[mapped.MappedChunk] = collections.deque()
         self._garbage: list[str] = []  # files that the next save removes
 
     def __len__(self) -> int:
@@ -126,8 +126,7 @@ class Storage:
         self.register(chunk)
         if before is not None:
             before.link(chunk)
-            if isinstance(before, mapped.MappedChunk):
-                self._complete.append(before)
+            self._seals.add(before)
             self._release(before)
         return chunk
 
@@ -157,7 +156,8 @@ class Storage:
 
     def _opened_journal(self) -> journal.Journal | None:
         if self._journal is None and self.directory is not None:
-            self._journal = journal.Journal(self.directory)
+            with self._spares.checked() if self._spares else contextlib.nullcontext():
+                self._journal = journal.Journal(self.directory)
         return self._journal
 
     def _block(self, rows: int) -> Block:
@@ -217,41 +217,7 @@ class Storage:
         """Remove files of mapped chunks that have left, seal one more. Without `lock`."""
         if self._maps is not None and self._garbage:
             self._clean()
-        if self._complete:
-            with self._lock:  # nobody is about to fill it
-                chunk = self._complete.popleft() if self._complete else None
-            if chunk:
-                with contextlib.suppress(FileNotFoundError):  # it left
-                    self._seal(chunk)
-
-    def _seal(self, chunk: mapped.MappedChunk) -> int:
-        """Give all arrays of a complete chunk checksums; return how many bytes were read.
-
-        Those of arrays whose values are overwritten afterwards go, until a later save seals
-        the chunk again: an update would have to read too much, and a kill between values and
-        checksum would look like damage.
-        """
-        read = 0
-        for key in chunk.unsealed():
-            changes = chunk.changes
-            checksum = chunk.checksum(key)
-            read += chunk.arrays[key].nbytes
-            with self._values:
-                if chunk.changes == changes:
-                    chunk.seal(key, checksum)
-        chunk.written = next(self._writes)
-        return read
-
-    def _seal_all(self) -> None:
-        """Seal mapped chunks, those first that were not sealed for longest."""
-        with self._lock:
-            self._complete.clear()
-            chunks = [x for x in self._chunks.values() if not x.open]
-        budget = REFRESH_BYTES
-        for chunk in sorted(chunks, key=lambda chunk: chunk.written):
-            if isinstance(chunk, mapped.MappedChunk) and budget > 0:
-                with contextlib.suppress(FileNotFoundError):  # it left
-                    budget -= self._seal(chunk)
+        self._seals.seal_next(self._lock)
 
     def save(self) -> None:
         """Write what is new and remove files of chunks that have left. Without `lock`."""
@@ -260,7 +226,9 @@ class Storage:
             return
         with self._saving:
             if self._maps is not None:
-                self._seal_all()
+                with self._lock:
+                    complete = [chunk for chunk in self._chunks.values() if not chunk.open]
+                self._seals.refresh(complete, REFRESH_BYTES)
             for chunk in self._to_write():
                 if isinstance(chunk, mapped.MappedChunk):
                     with contextlib.suppress(FileNotFoundError):  # it left
@@ -300,7 +268,10 @@ class Storage:
         with self._lock:
             garbage, self._garbage = self._garbage, []
         for filename in garbage:
-            pathlib.Path(self.directory or '', filename).unlink(missing_ok=True)
+            try:
+                pathlib.Path(self.directory or '', filename).unlink(missing_ok=True)
+            except OSError as error:  # the next load will try again
+                print(f'Warning: cannot remove {filename} from {self.directory}: {error}')
 
     def _release(self, chunk: Chunk | None) -> None:
         """Forget a chunk that no item and no worker needs, and those after it."""

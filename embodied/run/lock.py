@@ -23,16 +23,18 @@ def held(logdir: str | os.PathLike) -> contextlib.AbstractContextManager[None]:
     return _held(pathlib.Path(logdir).expanduser(), 'Another run is going on in')
 
 
-def replay(replay: Any) -> contextlib.AbstractContextManager[None]:
-    """Hold the folder of a replay as `held` does that of a run; nothing if it has none.
+@contextlib.contextmanager
+def replays(*users: Any) -> Iterator[None]:
+    """Hold the folders of replays, of those that have one, as `held` does that of a run.
 
-    Taken before the replay is loaded, which already removes files: a run with another logdir
+    Taken before a replay is loaded, which already removes files: a run with another logdir
     or script, such as parallel_replay, may use the same folder.
     """
-    folder = getattr(replay, 'directory', None)
-    if folder is None:
-        return contextlib.nullcontext()
-    return _held(pathlib.Path(folder), 'Another run uses the replay in')
+    found = [getattr(replay, 'directory', None) for replay in users]
+    with contextlib.ExitStack() as stack:
+        for folder in {pathlib.Path(x).resolve() for x in found if x is not None}:
+            stack.enter_context(_held(folder, 'Another run uses the replay in'))
+        yield
 
 
 @contextlib.contextmanager

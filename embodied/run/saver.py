@@ -7,6 +7,7 @@ from elements import timer
 
 from ..core import checkpoint, clocks, snapshot
 from ..core.errors import UserError, reason
+from ..core.retries import persistent
 
 
 class Saver:
@@ -14,7 +15,7 @@ class Saver:
 
     An error of the environments saves as well, if there is something to lose. Every
     run.keep_every env steps it also saves one that stays. A checkpoint that cannot be written
-    is reported; the previous one stays and the run goes on.
+    is reported; a previous one stays and the run goes on.
     """
 
     def __init__(self, cp: checkpoint.Checkpoint, args: Any):
@@ -52,12 +53,14 @@ class Saver:
         if self._saved == int(self._step):
             return
         try:
-            self._save()
+            persistent(self._save, f'Cannot save step {int(self._step):,}')
         except (OSError, snapshot.Damaged) as error:
+            place = self._cp.directory
+            there = f'An earlier one in {place} stays; make room and resume from it.'
+            none = 'There is no earlier one; make room before the next run.'
             raise UserError(
                 f'The checkpoint of step {int(self._step):,} could not be saved: '
-                f'{reason(error)}. An earlier one in {self._cp.directory} stays; make room and '
-                'resume from it.'
+                f'{reason(error)}. {there if self._cp.exists() else none}'
             ) from error
 
     def _try(self) -> None:

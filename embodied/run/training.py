@@ -49,14 +49,13 @@ def run(
         logger = stack.enter_context(contextlib.closing(make_logger()))
         replay = make_replay()
         start.check_replay(replay, args)
-        stack.enter_context(lock.replay(replay))
         step = logger.step
         learner = Learner(agent, replay, make_stream, args, logger.busy)
         cp.parts.update(step=step, agent=agent, replay=replay, ratio=learner.ratio)
         evaluation = make_evaluation(agent, logger, args) if make_evaluation else None
         if evaluation:
-            stack.enter_context(lock.replay(evaluation.replay))
             cp.parts['replay_eval'] = evaluation.replay
+        stack.enter_context(lock.replays(replay, cp.parts.get('replay_eval')))
         with logger.busy('Loading'):
             restore(cp, learner, args)
         print(learner.describe(), flush=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 import embodied
-from embodied.replay import checksums, mapped, storage
+from embodied.replay import checksums, mappedfile, storage
 from tests.replay.test_replay import all_starts, fill
 
 SIZES = [0, 1, 8, 4095, 4096, 4097, 3 * 4096 + 5]
@@ -57,7 +57,7 @@ def chunks(directory: pathlib.Path) -> list[pathlib.Path]:
 
 def flip(path: pathlib.Path, key: str, step: int) -> None:
     """Change one bit of a stored value."""
-    header = mapped.read_header(path)
+    header = mappedfile.read_header(path)
     place = list(header.spec).index(key)
     shape, dtype = header.spec[key]
     bytes_ = int(np.prod(shape)) * dtype.itemsize
@@ -68,7 +68,7 @@ def flip(path: pathlib.Path, key: str, step: int) -> None:
 
 def sealed(path: pathlib.Path) -> list[str]:
     """The keys with a checksum, according to the file."""
-    header = mapped.read_header(path)
+    header = mappedfile.read_header(path)
     table = np.frombuffer(path.read_bytes(), '<u8', len(header.spec), header.checks)
     return [key for key, value in zip(header.spec, table, strict=True) if value]
 
@@ -96,7 +96,7 @@ def test_what_is_not_complete_has_no_checksum(tmp_path):
     replay = make(tmp_path)
     fill(replay, 13, workers=2)
     replay.save()
-    keys = list(mapped.read_header(chunks(tmp_path)[0]).spec)
+    keys = list(mappedfile.read_header(chunks(tmp_path)[0]).spec)
     assert [sealed(path) for path in chunks(tmp_path)] == [keys] * 4 + [[]] * 2
     assert len(load(tmp_path)) == len(replay)
 
@@ -156,13 +156,13 @@ def test_a_save_reads_a_bounded_number_of_bytes(tmp_path, monkeypatch):
 
 def test_files_of_earlier_versions_load(tmp_path, monkeypatch):
     """Without room for checksums."""
-    layout, dumps = mapped._layout, json.dumps
+    layout, dumps = mappedfile._layout, json.dumps
     with monkeypatch.context() as patch:
-        patch.setattr(mapped, '_layout', lambda *args: layout(*args[:3], False))
+        patch.setattr(mappedfile, '_layout', lambda *args: layout(*args[:3], False))
         old = lambda content: dumps({k: content[k] for k in ('size', 'keys')})
-        patch.setattr(mapped.json, 'dumps', old)
+        patch.setattr(mappedfile.json, 'dumps', old)
         fill(make(tmp_path), 20)
-    assert all(mapped.read_header(path).checks == 0 for path in chunks(tmp_path))
+    assert all(mappedfile.read_header(path).checks == 0 for path in chunks(tmp_path))
     replay = load(tmp_path)
     assert len(replay) == 18
     replay.update({'stepid': replay.sample(5)['stepid'], 'latent': np.zeros((5, 3, 3), 'u2')})

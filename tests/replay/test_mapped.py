@@ -3,14 +3,17 @@
 import contextlib
 import errno
 import json
+import os
 import pathlib
+import resource
 import tracemalloc
 
 import numpy as np
 import pytest
 
 import embodied
-from embodied.replay import mapped
+from embodied.core import retries
+from embodied.replay import mappedfile, mapping, spares
 from tests.replay.test_replay import all_starts, fill, starts, step
 
 
@@ -224,6 +227,17 @@ def test_a_full_disk_is_an_error_that_loses_no_step(tmp_path: pathlib.Path, monk
     assert sorted(all_starts(load(tmp_path))) == sorted(all_starts(replay))
 
 
+def test_steps_whose_file_is_gone_may_be_overwritten(tmp_path: pathlib.Path):
+    """They left after they had been looked up."""
+    replay = make(tmp_path, capacity=5)
+    fill(replay, 7)
+    ids = replay.sample(5)['stepid'].reshape(-1, 20)
+    runs = list(replay._storage.runs(ids))
+    fill(replay, 50, start=7)
+    replay._storage.overwrite(runs, {'latent': np.full((15, 3), 9, np.uint16)})
+    assert (replay.sample(9)['latent'] != 9).all()
+
+
 def batch_of(number: int, workers: int) -> dict:
     return {key: np.stack([step(number, w)[key] for w in range(workers)]) for key in step(0)}
 
@@ -240,7 +254,7 @@ def full_disk(monkeypatch, room: int):
         file.truncate(size)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mapped, '_reserve', reserve)
+        patch.setattr(mappedfile, '_reserve', reserve)
         yield
 
 
@@ -267,7 +281,7 @@ def test_a_full_disk_while_files_are_converted(tmp_path: pathlib.Path, monkeypat
 
 def test_room_for_files_is_made_while_sampling_goes_on(tmp_path: pathlib.Path, monkeypatch):
     replay, locked = make(tmp_path), []
-    reserve, touch, touched = mapped._reserve, mapped.touch, []
+    reserve, touch, touched = mappedfile._reserve, mappedfile.touch, []
 
     def spy(file, size: int) -> None:
         locked.append(replay._lock.locked())
@@ -277,8 +291,8 @@ def test_room_for_files_is_made_while_sampling_goes_on(tmp_path: pathlib.Path, m
         touched.append(replay._lock.locked())
         touch(path)
 
-    monkeypatch.setattr(mapped, '_reserve', spy)
-    monkeypatch.setattr(mapped, 'touch', spy_touch)
+    monkeypatch.setattr(mappedfile, '_reserve', spy)
+    monkeypatch.setattr(mappedfile, 'touch', spy_touch)
     for number in range(8):
         replay.add_batch(batch_of(number, workers=3), range(3))
     for number in range(8, 12):
@@ -290,6 +304,99 @@ def test_room_for_files_is_made_while_sampling_goes_on(tmp_path: pathlib.Path, m
     again.add(step(8, 0))
     assert not any(locked)
     assert (0, 6) in all_starts(again)
+
+
+@contextlib.contextmanager
+def failing(monkeypatch, owner, name: str, code: int, times: int):
+    """Let a function fail so often, and no retry wait."""
+    left, original = [None] * times, getattr(owner, name)
+
+    def fail(*args, **kwargs):
+        if left:
+            left.pop()
+            raise OSError(code, os.strerror(code))
+        return original(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retries, 'PAUSES', (0, 0))
+        patch.setattr(owner, name, fail)
+        yield
+
+
+PLACES = {
+    'rename': (spares.os, 'replace'),
+    'reserve': (mappedfile, '_reserve'),
+    'map': (mapping, 'of'),
+}
+
+
+@pytest.mark.parametrize('code', [errno.ESTALE, errno.EIO])
+@pytest.mark.parametrize('place', PLACES)
+def test_an_error_that_passes_is_waited_for(tmp_path, monkeypatch, capsys, place, code):
+    replay = make(tmp_path)
+    fill(replay, 5)
+    with failing(monkeypatch, *PLACES[place], code, 2):
+        fill(replay, 10, start=5)
+    out = capsys.readouterr().out
+    assert out.count('Warning: Cannot') == out.count('trying again') == 2
+    assert all_starts(load(tmp_path)) == [(0, n) for n in range(13)]
+
+
+@pytest.mark.parametrize('code', [errno.EIO, errno.EROFS])
+@pytest.mark.parametrize('place', PLACES)
+def test_an_error_that_stays_is_one_sentence(tmp_path, monkeypatch, place, code):
+    replay = make(tmp_path)
+    fill(replay, 5)
+    with failing(monkeypatch, *PLACES[place], code, 99):
+        with pytest.raises(embodied.UserError, match=r'replay\.storage ram') as caught:
+            fill(replay, 10, start=5)
+        assert '\n' not in str(caught.value)
+        assert os.strerror(code) in str(caught.value)
+    fill(replay, 10, start=5)
+    assert all_starts(replay) == [(0, n) for n in range(13)]
+
+
+@pytest.mark.parametrize('batch', [False, True])
+def test_no_step_is_half_written_where_a_file_cannot_be_mapped(tmp_path, monkeypatch, batch):
+    replay = make(tmp_path)
+    fill(replay, 3, workers=2)
+    add = lambda: replay.add_batch(batch_of(3, 2), [0, 1]) if batch else replay.add(step(3))
+    replay._storage._maps._recent.clear()
+    with failing(monkeypatch, *PLACES['map'], errno.EIO, 99), pytest.raises(embodied.UserError):
+        add()
+    fill(replay, 9, workers=2, start=3)
+    assert sorted(all_starts(replay)) == [(w, n) for w in range(2) for n in range(10)]
+    assert sorted(all_starts(load(tmp_path))) == sorted(all_starts(replay))
+
+
+def test_a_file_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch, capsys):
+    replay = make(tmp_path, capacity=10)
+    fill(replay, 15)
+    with failing(monkeypatch, pathlib.Path, 'unlink', errno.ESTALE, 99):
+        fill(replay, 20, start=15)
+    assert 'Warning: cannot remove' in capsys.readouterr().out
+    again = load(tmp_path, capacity=10)
+    assert all_starts(again) == all_starts(replay)
+    again.save()
+    assert len(files(tmp_path)) == again.stats()['chunks']
+
+
+def test_mapped_files_take_no_place_among_open_ones(tmp_path: pathlib.Path):
+    """As with the limit of 256 that macOS has; both replays of train_eval count."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as probe:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (probe.fileno() + 20, limits[1]))
+    try:
+        for name in ('replay', 'replay_eval'):
+            replay = make(tmp_path / name, chunksize=3)
+            fill(replay, 60, workers=8)
+            data = replay.sample(150)
+            np.testing.assert_array_equal(data['step'], data['step'][:, :1] + np.arange(3))
+            replay.update({'stepid': data['stepid'], 'env': np.zeros((150, 3), np.int32)})
+            replay.save()
+            assert len(load(tmp_path / name)) == 8 * 58
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_values_may_have_no_bytes(tmp_path: pathlib.Path):

@@ -193,6 +193,18 @@ def test_a_newer_foreign_chunk_hides_nothing(tmp_path, storage, loaded_as):
 
 
 @pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_a_foreign_chunk_that_cannot_be_converted_hides_nothing(tmp_path, storage):
+    directory = tmp_path / 'replay'
+    items = saved(directory, storage=storage)
+    odd = foreign(directory, storage)
+    convert = lambda arrays: {**arrays, 'latent': arrays['latent'].astype(np.int32)}
+    with pytest.warns(UserWarning, match=f'{odd}.*cannot be converted .*5 steps lost'):
+        replay = load_with(directory, None, storage=storage, convert=convert)
+    assert all_starts(replay) == items
+    assert replay.sample(2)['latent'].dtype == np.int32
+
+
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
 def test_the_checkpoint_decides_which_chunks_are_foreign(tmp_path, storage):
     directory = tmp_path / 'replay'
     replay = embodied.Replay(length=3, directory=directory, chunksize=5, storage=storage)

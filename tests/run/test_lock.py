@@ -91,7 +91,7 @@ def test_a_second_user_of_a_replay_is_refused_and_deletes_nothing(trained, folde
     before = contents(trained / 'run' / folder)
     holder = embodied.Replay(5, directory=trained / 'run' / folder)
     second = Run(trained / place, capacity=10, steps=200)
-    with lock.replay(holder), pytest.raises(UserError, match=r'uses the replay in .*--logdir'):
+    with lock.replays(holder), pytest.raises(UserError, match=r'uses the replay in .*--logdir'):
         second.train_eval()
     assert contents(trained / 'run' / folder) == before
     second.train_eval()
@@ -116,5 +116,13 @@ def test_two_runs_with_one_replay_under_different_logdirs(trained):
 
 
 def test_a_replay_without_a_folder_needs_no_lock(tmp_path):
-    with lock.replay(embodied.Replay(5)), lock.replay(object()):
+    with lock.replays(embodied.Replay(5), object(), None):
+        pass
+
+
+def test_one_folder_of_two_replays_is_locked_once(tmp_path):
+    (tmp_path / 'link').symlink_to(tmp_path)
+    both = [embodied.Replay(5, directory=tmp_path / x / 'replay') for x in ('', 'link')]
+    again = lock.replays(both[0])
+    with lock.replays(*both), pytest.raises(UserError, match='uses the replay'), again:
         pass

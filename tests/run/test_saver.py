@@ -1,10 +1,12 @@
 """When checkpoints are saved, which stay, and what a full disk does."""
 
 import errno
+import os
+import pathlib
 
 import pytest
 
-from embodied.core import checkpoint, snapshot
+from embodied.core import checkpoint, retries, snapshot
 from embodied.core.errors import UserError
 from tests.run.harness import Run
 
@@ -75,3 +77,74 @@ def test_a_disk_that_is_full_at_the_end_is_an_error(tmp_path, full):
     full[0] = False
     run = Run(tmp_path, steps=70).train()
     assert run.agent.trained_at == list(range(51, 71))
+
+
+def test_the_end_does_not_promise_an_earlier_one_that_is_not_there(tmp_path, full):
+    full[0] = True
+    with pytest.raises(UserError, match=r'step 60 could not be saved.*There is no earlier'):
+        Run(tmp_path, steps=60, save_every=0.0).train()
+
+
+@pytest.mark.parametrize('times', [1, 99])
+@pytest.mark.parametrize('storage', ['ram', 'disk'])
+def test_a_disk_that_fails_for_a_moment(tmp_path, monkeypatch, capsys, storage, times):
+    """Both storages warn, try again, and end with one sentence where it does not help."""
+
+    class Failing(Run):
+        def make_replay(self, *args, **kwargs):
+            return super().make_replay(*args, storage=storage, **kwargs)
+
+        def make_logger(self):
+            monkeypatch.setattr(os, 'replace', failing)
+            return super().make_logger()
+
+    left, replace = [None] * times, os.replace
+
+    def failing(source, target):
+        if left and pathlib.Path(target).suffix in ('.npz', '.chunk'):
+            left.pop()
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        replace(source, target)
+
+    monkeypatch.setattr(retries, 'PAUSES', (0, 0))
+    run = Failing(tmp_path, save_every=0.0)
+    if times > 1:
+        with pytest.raises(UserError, match=os.strerror(errno.ESTALE)):
+            run.train()
+    else:
+        assert run.train().step == 100
+    assert (
+        f'Warning: Cannot {"save" if storage == "ram" else "write"}' in capsys.readouterr().out
+    )
+
+
+def make_file(path):
+    path.touch()
+
+
+def make_dangling_link(path):
+    path.symlink_to('nowhere')
+
+
+@pytest.mark.parametrize('make', [make_file, make_dangling_link])
+def test_a_file_in_place_of_the_checkpoints_is_noticed_at_the_start(tmp_path, make):
+    make(tmp_path / 'ckpt')
+    run = Run(tmp_path)
+    with pytest.raises(UserError, match=r'ckpt is no folder'):
+        run.train()
+    assert run.agent is None
+    assert os.listdir(tmp_path) == ['ckpt']
+
+
+def test_a_folder_in_place_of_latest_is_noticed_at_the_start(tmp_path):
+    (tmp_path / 'ckpt' / 'latest').mkdir(parents=True)
+    with pytest.raises(UserError, match=r'latest is a folder'):
+        Run(tmp_path).train()
+
+
+def test_a_file_in_place_of_the_replay_is_noticed_at_the_start(tmp_path):
+    (tmp_path / 'replay').touch()
+    run = Run(tmp_path)
+    with pytest.raises(UserError, match=r'Cannot write to --logdir .*replay: File exists'):
+        run.train()
+    assert not run.envs

@@ -9,6 +9,7 @@ import cloudpickle
 
 from ...core import checkpoint, snapshot
 from ...core.errors import UserError, reason
+from ...core.retries import persistent
 
 PAUSE = 0.1  # seconds between two looks at whether to log, save or end
 ADDRESSES = ('actor_addr', 'replay_addr', 'logger_addr')
@@ -40,7 +41,10 @@ def resumed(args: Any, name: str, parts: dict[str, Any]) -> checkpoint.Checkpoin
 def save(cp: checkpoint.Checkpoint, end: bool = False) -> None:
     """Save; a full disk is reported, and at the end a UserError. An earlier one stays."""
     try:
-        cp.save()
+        if end:
+            persistent(cp.save, f'Cannot save in {cp.directory}')
+        else:
+            cp.save()
     except (OSError, snapshot.Damaged) as error:
         text = f'No checkpoint in {cp.directory}: {reason(error)}. Make room for the next one.'
         if end:

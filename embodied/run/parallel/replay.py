@@ -48,8 +48,7 @@ def parallel_replay(
         stop = stack.enter_context(signals.Stop())
         stack.enter_context(lock.held(common.folder(args, 'replay')))
         service = Service(make_replay_train, make_replay_eval, make_stream, args)
-        for replay in (service.train, service.eval):
-            stack.enter_context(lock.replay(replay))
+        stack.enter_context(lock.replays(service.train, service.eval))
         server = rpc.Server(args.replay_addr, 'replay', args.bind)
         cp = service.resume()
         server.bind('drain', service.drain)

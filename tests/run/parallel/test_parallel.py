@@ -295,6 +295,23 @@ def test_parts_are_killed_thirty_times(start, tmp_path, storage):
     check_after_kills(logdir, 30, storage, text)
 
 
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+def test_kills_of_the_replay_lose_no_step(start, tmp_path):
+    """While its inserts wait for the limiter; the steps are those that the agent counted."""
+    logdir = tmp_path / 'run'
+    part = start(steps=1e9, envs=4, storage='disk', train_ratio=100.0, env_restarts=99)
+    until(lambda: latest(logdir, 'train/opt/updates'), 'training')
+    for _ in range(5):
+        kill(part, logdir, 'replay')
+    text = part.stop()
+    all_ended(logdir)
+    check_stored(logdir, 50)
+    counted, rows = steps(logdir)['agent'], len(stored(logdir))
+    print(f'5 kills, {counted} steps counted, {rows} stored')
+    assert rows == counted, text
+
+
 @pytest.mark.parametrize(
     'order',
     ['envs replay combined', 'combined envs replay', 'replay combined envs'],
@@ -407,16 +424,21 @@ def test_a_duration_ends_a_run(start, tmp_path):
     assert found['agent'] == found['logger'] > 0
 
 
-@pytest.mark.parametrize('folder', ['replay', 'replay_eval'])
-def test_a_replay_server_leaves_the_replay_of_another_run_alone(start, tmp_path, folder):
+@pytest.mark.parametrize(
+    ('script', 'folder'),
+    [('replay', 'replay'), ('replay', 'replay_eval'), ('combined', 'replay')],
+)
+def test_a_replay_server_leaves_the_replay_of_another_run_alone(
+    start, tmp_path, script, folder
+):
     logdir = tmp_path / 'run'
     replay = embodied.Replay(1, directory=logdir / folder, storage='disk', chunksize=2)
     for number in range(50):
         replay.add({'step': np.int32(number)})
     before = sorted(os.listdir(logdir / folder))
-    addr = {'replay_addr': rpc.fill('localhost:{auto}'), 'logger_addr': 'localhost:1'}
-    with lock.replay(replay):
-        part = start('replay', storage='disk', capacity=8, **addr)
+    addr = {x: rpc.fill('localhost:{auto}') for x in ('replay_addr', 'logger_addr')}
+    with lock.replays(replay):
+        part = start(script, storage='disk', capacity=8, **addr)
         text = part.end(2)
     assert 'Error: Another run uses the replay in' in text
     assert 'Traceback' not in text

@@ -9,6 +9,8 @@ import pytest
 
 from embodied.core import rpc
 from embodied.core.errors import UserError
+from embodied.core.rpc import client
+from embodied.replay import journal
 from embodied.run.parallel import replay as server
 from tests.doubles import CounterEnv
 from tests.run.harness import ARGS, Run
@@ -266,6 +268,25 @@ def test_with_too_few_items_a_resumed_server_waits_as_train_does(make, tmp_path,
     again.resume()
     assert 'Training waits for 8 replay items (now 0)' in capsys.readouterr().out
     assert steps_of_batches(again, 1, 1) == [4 + 8 + 1]
+
+
+def test_a_replay_remembers_all_that_a_client_may_have_under_way():
+    assert journal.WINDOW >= client.MOST
+
+
+def test_a_request_that_comes_again_waits_for_no_limiter(make):
+    service = make(train_ratio=0.5)
+    for number in range(30):
+        service.add_batch(Reply((b'c' * 16, number)), transitions([0], step=number))
+    service.drain()
+    add(service, transitions([0], step=29), (b'c' * 16, 29))
+    size = service.limiter.size
+    service._drained = 0.0
+    while service.limiter.want_insert():
+        service.limiter.insert()
+    add(service, transitions([0], step=29), (b'c' * 16, 29))  # or it would wait for ever
+    assert len(service.train) == 30 - 4
+    assert size == 30
 
 
 def test_waits_that_go_on_count():
