@@ -14,7 +14,7 @@ from typing import Any
 
 import elements
 
-from dreamerv3 import checks
+from dreamerv3 import checks, paths
 from embodied import UserError
 
 CONFIGS = pathlib.Path(__file__).parent / 'configs.yaml'
@@ -27,15 +27,16 @@ check_image_sizes = checks.check_image_sizes
 def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> elements.Config:
     """Turn command-line arguments into a checked config.
 
-    `{timestamp}` and `~` in the logdir are filled in, and JOB_COMPLETION_INDEX of an indexed
-    job overrides the replica. Raises UserError for everything that a user can get wrong.
+    `{timestamp}` in the logdir is filled in, paths are absolute, and JOB_COMPLETION_INDEX of
+    an indexed job overrides the replica. Raises UserError for everything that a user can get wrong.
     """
     names, files, flags = parse_flags(argv)
     if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':
         flags['replica'] = [index]
     if not names and not files and (found := _evaluated(flags)):
         print(f'Config from {found}: eval_only without --configs or --config plays as trained')
-        files, flags = [found], {'logdir': blocks()['defaults']['logdir'], **flags}
+        own = {key: blocks()['defaults'][key] for key in ('logdir', 'jax.compilation_cache')}
+        files, flags = [found], {**own, **flags}
     return finish(load(names, flags, files))
 
 
@@ -53,10 +54,10 @@ def _evaluated(flags: Mapping[str, Any]) -> str | None:
 
 
 def finish(config: elements.Config) -> elements.Config:
-    """Fill in the logdir, and check everything that the config alone can show."""
+    """Fill in the logdir, make paths absolute, and check what the config alone can show."""
     checks.check_url(config.logdir)
-    logdir = config.logdir.replace('{timestamp}', elements.timestamp())
-    config = config.update(logdir=os.path.expanduser(logdir))
+    config = config.update(logdir=config.logdir.replace('{timestamp}', elements.timestamp()))
+    config = config.update(paths.absolute(config.flat))
     checks.check(config)
     return config
 

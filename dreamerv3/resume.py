@@ -5,6 +5,7 @@ import pathlib
 import elements
 
 from dreamerv3 import config as configs
+from dreamerv3 import paths
 from embodied import UserError
 
 
@@ -15,6 +16,7 @@ def changes(config: elements.Config) -> list[str]:
         return []
     try:
         old = configs.read_file(path)
+        old |= paths.absolute(old)  # as a config before this rule may not be
     except UserError:  # damaged; it is kept beside the new one in any case
         return [f'{path.name}: cannot be read']
     new = {k: list(v) if isinstance(v, tuple) else v for k, v in config.flat.items()}

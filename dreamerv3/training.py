@@ -12,6 +12,7 @@ import embodied
 from dreamerv3 import config as configuration
 from dreamerv3 import environments, main
 from embodied import UserError
+from embodied.core.guest import Guest
 
 
 def train(
@@ -83,7 +84,7 @@ def _adapt(env: Any, seed: int) -> embodied.Env:
 
 def _task(make_env: Any, single: bool) -> str:
     """A name for the config; one of the suite gym, which takes any name and has no options."""
-    env = make_env if single else make_env()
+    env = make_env if single else Guest()(make_env)
     spec = getattr(env, 'spec', None)
     name = spec.id if spec else type(getattr(env, 'unwrapped', env)).__name__
     if not single:

@@ -20,8 +20,9 @@ from typing import Any
 
 import cloudpickle
 
+from . import output
 from .driver import accepts
-from .errors import UserError
+from .errors import NotFinite, UserError
 
 HOUR = 3600.0  # seconds within which restarts are counted
 GRACE = 8.0  # seconds in which a process may save and end
@@ -216,6 +217,7 @@ class Group:
 def _main(conn: connection.Connection, target: bytes, attempt: int) -> None:
     """Run the function in the new process; say what went wrong; exit with 0, 1 or 2."""
     os.setsid()
+    output.guard()
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     code = 0
     try:
@@ -224,7 +226,7 @@ def _main(conn: connection.Connection, target: bytes, attempt: int) -> None:
     except UserError as error:
         code = 2
         _say(conn, 'user', str(error))
-    except FloatingPointError as error:
+    except NotFinite as error:
         code = 1
         _say(conn, 'float', str(error))
     except SystemExit as error:
@@ -246,7 +248,7 @@ def _error(kind: str, name: str, text: str) -> Exception:
     if kind == 'user':
         return UserError(text)
     if kind == 'float':
-        return FloatingPointError(text)
+        return NotFinite(text)
     return RuntimeError(f'The process {name!r} failed:\n{text}')
 
 

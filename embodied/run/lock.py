@@ -20,7 +20,7 @@ def held(logdir: str | os.PathLike) -> Iterator[None]:
     that were made here and stayed empty as well. Raises UserError if another run holds it or
     the folder cannot be made.
     """
-    folder = pathlib.Path(logdir).expanduser()
+    folder = pathlib.Path(logdir).expanduser().absolute()
     made = [x for x in (folder, *folder.parents) if not x.exists()]
     path = folder / '.lock'
     try:

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from embodied.core import processes
-from embodied.core.errors import UserError
+from embodied.core.errors import NotFinite, UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 60  # seconds until a test gives up
@@ -83,7 +83,12 @@ def test_one_that_ends_well_is_noticed(group, tmp_path):
     ('error', 'kind', 'text'),
     [
         (UserError('too small'), UserError, '^too small$'),
-        (FloatingPointError('nan'), FloatingPointError, '^nan$'),
+        (NotFinite('nan'), NotFinite, '^nan$'),
+        (
+            FloatingPointError('why'),
+            RuntimeError,
+            "(?s)'part' failed:.*FloatingPointError: why",
+        ),
         (ZeroDivisionError('why'), RuntimeError, "(?s)'part' failed:.*ZeroDivisionError: why"),
         (SystemExit(5), RuntimeError, "'part' ended with code 5"),
     ],

@@ -9,7 +9,6 @@ full disk; the process does so itself, because a test may not fork once JAX has 
 import ast
 import os
 import resource
-import sys
 import time
 
 from dreamerv3 import factories, main
@@ -49,4 +48,4 @@ if __name__ == '__main__':
     if 'file_bytes' in SETUP:
         resource.setrlimit(resource.RLIMIT_FSIZE, (SETUP['file_bytes'],) * 2)
     factories.make_agent, factories.make_env = make_agent, make_env
-    main.main(sys.argv[1:])
+    main.entry()

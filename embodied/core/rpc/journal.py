@@ -18,7 +18,7 @@ class Journal:
     """A mapped file. The kernel keeps what is written, whatever becomes of the process."""
 
     def __init__(self, path: str | os.PathLike):
-        path = pathlib.Path(path)
+        path = pathlib.Path(path).absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.stat().st_size != ROWS * ROW.itemsize:
             path.write_bytes(bytes(ROWS * ROW.itemsize))

@@ -45,6 +45,7 @@ class NormalizeAction(Wrapper):
         scaled = {key: self._scale(action[key], *scale) for key, scale in self._scales.items()}
         return self.env.step({**action, **scaled})
 
+    @np.errstate(all='ignore')  # as it is set where the environment is: that is its own
     def _scale(
         self, value: np.ndarray, finite: np.ndarray, low: np.ndarray, high: np.ndarray
     ) -> np.ndarray:
@@ -108,7 +109,7 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
         return cast if np.array_equal(cast, value) else value
     if not np.can_cast(value.dtype, dtype, 'same_kind'):
         return value
-    with np.errstate(over='ignore'):  # an overflow becomes inf, which CheckSpaces names
+    with np.errstate(all='ignore'):  # an overflow becomes inf, which CheckSpaces names
         return value.astype(dtype)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import logging
-from ...core import checkpoint, clocks, rpc, signals
+from ...core import checkpoint, clocks, output, rpc, signals
 from ...core.errors import UserError
 from ...replay.limiters import SamplesPerInsert
 from .. import lock, start
@@ -41,7 +41,7 @@ def parallel_replay(
     seconds, if there was traffic, and at the end; they are loaded at the start.
     """
     common.check_address(args, 'replay_addr', 'logger_addr')
-    with signals.Stop() as stop, lock.held(common.folder(args, 'replay')):
+    with output.guarded(), signals.Stop() as stop, lock.held(common.folder(args, 'replay')):
         service = Service(make_replay_train, make_replay_eval, make_stream, args)
         server = rpc.Server(args.replay_addr, 'replay', args.bind)
         # What was under way when a server was killed comes again.
@@ -63,7 +63,7 @@ def parallel_replay(
                 service.traffic = False
                 common.save(cp)
 
-        with server, contextlib.closing(client):
+        with common.rescued(cp), server, contextlib.closing(client):
             stop.begin()
             common.serve(stop, work)
             service.close()

@@ -16,6 +16,7 @@ import numpy as np
 
 import embodied
 from embodied import logging, streams
+from embodied.core.errors import NotFinite
 from embodied.run import parallel
 from tests.doubles import CounterEnv, DoubleAgent
 from tests.run.harness import ARGS
@@ -132,7 +133,7 @@ def main(part: str, flags: dict) -> None:
     except embodied.UserError as error:
         print(f'Error: {error}', file=sys.stderr)
         raise SystemExit(2) from None
-    except FloatingPointError as error:
+    except NotFinite as error:
         print(f'Error: {error}', file=sys.stderr)
         raise SystemExit(1) from None
 
