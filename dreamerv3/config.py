@@ -28,7 +28,7 @@ def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> ele
     """Turn command-line arguments into a checked config.
 
     `{timestamp}` in the logdir is filled in, paths are absolute, and JOB_COMPLETION_INDEX of
-    an indexed job overrides the replica. Raises UserError for everything that a user can get wrong.
+    an indexed job overrides the replica. Raises UserError for what a user can get wrong.
     """
     names, files, flags = parse_flags(argv)
     if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':

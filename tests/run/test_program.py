@@ -24,15 +24,14 @@ FLAGS = (
 class Program:
     """A running command, read line by line."""
 
-    def __init__(self, logdir, flags='', double=None):
+    def __init__(self, logdir, flags='', double=None, env=(), **options):
+        env = dict(env)
         command = [sys.executable, '-W', 'error', '-m', 'tests.run.program']
         self.process = subprocess.Popen(
             [*command, *FLAGS.split(), '--logdir', str(logdir), *flags.split()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            **{'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'cwd': ROOT, **options},
             text=True,
-            cwd=ROOT,
-            env={**os.environ, 'DOUBLE': repr(double or {})},
+            env={**os.environ, 'PYTHONPATH': str(ROOT), 'DOUBLE': repr(double or {}), **env},
         )
         self.out = self.err = ''
 
@@ -82,6 +81,7 @@ def names(logdir):
     [
         (signal.SIGINT, True, 'train_eval'),
         (signal.SIGTERM, True, 'train'),
+        (signal.SIGHUP, True, 'train'),
         (signal.SIGTERM, False, 'train'),
     ],
 )
