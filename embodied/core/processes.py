@@ -56,9 +56,9 @@ class Process:
         return self._process.pid
 
     @property
-    def sentinel(self) -> int:
+    def sentinel(self) -> Any:
         """What `connection.wait` waits for."""
-        return self._process.sentinel
+        return self._sentinel
 
     @property
     def running(self) -> bool:
@@ -92,7 +92,7 @@ class Process:
 
     def end(self, timeout: float = GRACE) -> None:
         """Wait for the end, and end by force what has not ended then."""
-        self._process.join(timeout)
+        connection.wait([self.sentinel], timeout)
         if self.running:
             print(f'The process {self.name!r} is ended by force.', flush=True)
         self._kill_group()  # it may have left children
@@ -114,6 +114,7 @@ class Process:
             name=self.name,
         )
         self._process.start()
+        self._sentinel = _sentinel(self._process)
         theirs.close()
 
     def _error(self) -> Exception | None:
@@ -212,6 +213,17 @@ class Group:
         self.ended.set()
         if done:
             self.finished.set()
+
+
+def _sentinel(process: Any) -> Any:
+    """What is ready once a process has ended, also while a child that it forked goes on.
+
+    `multiprocessing` has a pipe, which such a child keeps open. Other systems than Linux have
+    nothing else.
+    """
+    if not hasattr(os, 'pidfd_open'):
+        return process.sentinel
+    return connection.Connection(os.pidfd_open(process.pid), writable=False)  # closes it
 
 
 def _main(conn: connection.Connection, target: bytes, attempt: int) -> None:

@@ -151,6 +151,20 @@ def test_the_end_is_by_force_where_it_must_be_and_takes_children_along(
     group.check()  # that was expected
 
 
+def fork_and_wait(path):
+    if os.fork():
+        note(path)
+    threading.Event().wait()
+
+
+def test_an_end_is_noticed_while_a_forked_child_goes_on(group, tmp_path):
+    path = tmp_path / 'notes'
+    group.start('part', functools.partial(fork_and_wait, path))
+    ((pid, _),) = notes(path, 1)
+    os.kill(pid, signal.SIGKILL)
+    assert group.failed.wait(LIMIT)
+
+
 def fail_at_the_end(path):
     def leave(number, frame):
         raise UserError('the disk is full')
