@@ -13,7 +13,7 @@ from typing import Any
 
 import elements
 
-from dreamerv3 import checks, evaluation
+from dreamerv3 import checks, evaluation, paths
 from embodied import UserError
 from embodied.core import stamps
 
@@ -25,23 +25,24 @@ BOOLS = {'true': True, '1': True, 'yes': True, 'false': False, '0': False, 'no':
 def resolve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> elements.Config:
     """Turn command-line arguments into a checked config.
 
-    `{timestamp}` and `~` in the logdir are filled in, and JOB_COMPLETION_INDEX of an indexed
-    job overrides the replica. Raises UserError for everything that a user can get wrong.
+    `{timestamp}` in the logdir is filled in, paths are absolute, and JOB_COMPLETION_INDEX of
+    an indexed job overrides the replica. Raises UserError for what a user can get wrong.
     """
     names, files, flags = parse_flags(argv)
     if (index := environ.get('JOB_COMPLETION_INDEX', '')) != '':
         flags['replica'] = [index]
     if not names and not files and (found := evaluation.config_of(flags)):
         print(f'Config from {found}: eval_only without --configs or --config plays as trained')
-        files, flags = [found], {'logdir': blocks()['defaults']['logdir'], **flags}
+        own = {key: blocks()['defaults'][key] for key in ('logdir', 'jax.compilation_cache')}
+        files, flags = [found], {**own, **flags}
     return finish(load(names, flags, files))
 
 
 def finish(config: elements.Config) -> elements.Config:
-    """Fill in the logdir, and check everything that the config alone can show."""
+    """Fill in the logdir, make paths absolute, and check what the config alone can show."""
     checks.check_url(config.logdir)
-    logdir = config.logdir.replace('{timestamp}', elements.timestamp())
-    config = config.update(logdir=os.path.expanduser(logdir))
+    config = config.update(logdir=config.logdir.replace('{timestamp}', elements.timestamp()))
+    config = config.update(paths.absolute(config.flat))
     checks.check(config, blocks()['defaults'])
     return config
 

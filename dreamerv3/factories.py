@@ -14,6 +14,7 @@ import embodied
 from dreamerv3 import checks, limits, outputs, reference
 from dreamerv3.environments import env_options, make_env
 from embodied import UserError, logging, selectors, streams
+from embodied.core.guest import Guest
 
 # Keys that an agent gets beside its own section.
 AGENT_KEYS = (
@@ -41,7 +42,7 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     are turned off.
     """
     elements.timer.global_timer.enabled = config.logger.timer
-    env = env or make_env(config, 0)
+    env = env or Guest()(make_env, config, 0)
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith('log/')}
     act_space = {k: v for k, v in env.act_space.items() if k != 'reset'}
     env.close()

@@ -11,7 +11,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamerv3 import checks, factories
+from dreamerv3 import checks, factories, paths
 from dreamerv3 import config as configs
 from embodied import UserError, checkpoint, spaces
 from embodied.core import warn
@@ -67,7 +67,8 @@ def load(folder: str | os.PathLike, seed: int | None = None, platform: str = 'au
 
 def default_cache() -> str:
     """The folder of jax.compilation_cache in configs.yaml."""
-    return configs.blocks()['defaults']['jax.compilation_cache']
+    key = 'jax.compilation_cache'
+    return paths.absolute(configs.blocks()['defaults'])[key]
 
 
 def describe(

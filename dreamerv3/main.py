@@ -34,7 +34,9 @@ import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories, resume, usage
 from dreamerv3.environments import shifted
-from embodied.core import foreign, signals, warn
+from embodied.core import foreign, leftover, output, signals, warn
+from embodied.core.errors import NotFinite
+from embodied.core.guest import Guest
 
 COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except embodied.UserError as e:
         print(f'Error: {e}', file=sys.stderr)
         raise SystemExit(2) from None
-    except FloatingPointError as e:
+    except NotFinite as e:
         print(f'Error: {e}', file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
@@ -99,7 +101,7 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
         return functools.partial(factory, config)
 
     env = make_env or bind(factories.make_env)
-    agent = lambda: factories.make_agent(config, elsewhere(config, env)(0))
+    agent = lambda: factories.make_agent(config, Guest()(elsewhere(config, env), 0))
     replay, stream = bind(factories.make_replay), bind(factories.make_stream)
     logger, args = bind(factories.make_logger), factories.run_args(config)
     ready = bind(configs.save)
@@ -142,10 +144,14 @@ def run_parallel(
 
 
 def entry() -> None:
-    """`main` for a process of its own, which finds modules of the current folder last."""
+    """`main` for a process of its own, which ends then, whatever environments left in it.
+
+    It finds modules of the current folder last.
+    """
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
-    with signals.prompt_errors():
+    output.guard()
+    with leftover.not_waited_for(), signals.prompt_errors():
         main()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import elements
 
 from dreamerv3 import config as configs
-from dreamerv3 import evaluation
+from dreamerv3 import evaluation, paths
 from embodied import UserError
 
 SCRIPTS = ('train', 'train_eval', 'parallel')  # that go on with what lies in the logdir
@@ -100,6 +100,7 @@ def changes(config: elements.Config) -> list[str]:
     if not path.is_file():  # nor a pipe, which would be waited for
         return []
     old, new = _read(path), _plain(config)
+    old |= paths.absolute(old)  # as a config before this rule may not be
     if not old:  # damaged; it is kept beside the new one in any case
         return [f'{path.name}: cannot be read']
     show = lambda values, key: configs.show(values[key]) if key in values else 'not set'

@@ -14,6 +14,7 @@ from dreamerv3 import config as configuration
 from dreamerv3 import environments, main
 from embodied import UserError, envs
 from embodied.core import seeds
+from embodied.core.guest import Guest
 
 
 def train(
@@ -120,7 +121,7 @@ def _named(name: str) -> str:
 
 def _task(make_env: Any, single: bool) -> str:
     """A name for the config; one of the suite gym, which takes any name and has no options."""
-    env = make_env if single else _call(make_env)
+    env = make_env if single else Guest()(_call, make_env)
     spec = getattr(env, 'spec', None)
     name = spec.id if spec else type(getattr(env, 'unwrapped', env)).__name__
     if not single:

@@ -34,7 +34,7 @@ class Checkpoint:
     def __init__(self, directory: str | pathlib.Path, keep: int = 1):
         if keep < 1:
             raise UserError(f'Cannot keep {keep} checkpoints; expected at least 1 (run.keep).')
-        self.directory = pathlib.Path(directory).expanduser()
+        self.directory = pathlib.Path(directory).expanduser().absolute()
         self.keep = keep
         _check_place(self.directory)
         self.parts: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Errors that a user can cause and mend."""
+"""Errors that are told without a traceback, since they are no bugs."""
 
 
 class UserError(ValueError):
@@ -6,6 +6,14 @@ class UserError(ValueError):
 
     The command line prints it without a traceback and exits with code 2. Everything else
     that is raised is a bug and keeps its traceback.
+    """
+
+
+class NotFinite(FloatingPointError):
+    """Losses, parameters or actions that are not finite any more: the run diverged.
+
+    The command line prints it without a traceback and exits with code 1. Another
+    FloatingPointError comes from an environment, or is a bug, and keeps its traceback.
     """
 
 

@@ -20,8 +20,9 @@ from typing import Any
 
 import cloudpickle
 
+from . import output
 from .driver import accepts
-from .errors import UserError
+from .errors import NotFinite, UserError
 
 HOUR = 3600.0  # seconds within which restarts are counted
 GRACE = 8.0  # seconds in which a process may save and end
@@ -55,9 +56,9 @@ class Process:
         return self._process.pid
 
     @property
-    def sentinel(self) -> int:
+    def sentinel(self) -> Any:
         """What `connection.wait` waits for."""
-        return self._process.sentinel
+        return self._sentinel
 
     @property
     def running(self) -> bool:
@@ -91,7 +92,7 @@ class Process:
 
     def end(self, timeout: float = GRACE) -> None:
         """Wait for the end, and end by force what has not ended then."""
-        self._process.join(timeout)
+        connection.wait([self.sentinel], timeout)
         if self.running:
             print(f'The process {self.name!r} is ended by force.', flush=True)
         self._kill_group()  # it may have left children
@@ -113,6 +114,7 @@ class Process:
             name=self.name,
         )
         self._process.start()
+        self._sentinel = _sentinel(self._process)
         theirs.close()
 
     def _error(self) -> Exception | None:
@@ -213,9 +215,21 @@ class Group:
             self.finished.set()
 
 
+def _sentinel(process: Any) -> Any:
+    """What is ready once a process has ended, also while a child that it forked goes on.
+
+    `multiprocessing` has a pipe, which such a child keeps open. Other systems than Linux have
+    nothing else.
+    """
+    if not hasattr(os, 'pidfd_open'):
+        return process.sentinel
+    return connection.Connection(os.pidfd_open(process.pid), writable=False)  # closes it
+
+
 def _main(conn: connection.Connection, target: bytes, attempt: int) -> None:
     """Run the function in the new process; say what went wrong; exit with 0, 1 or 2."""
     os.setsid()
+    output.guard()
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     code = 0
     try:
@@ -224,7 +238,7 @@ def _main(conn: connection.Connection, target: bytes, attempt: int) -> None:
     except UserError as error:
         code = 2
         _say(conn, 'user', str(error))
-    except FloatingPointError as error:
+    except NotFinite as error:
         code = 1
         _say(conn, 'float', str(error))
     except SystemExit as error:
@@ -246,7 +260,7 @@ def _error(kind: str, name: str, text: str) -> Exception:
     if kind == 'user':
         return UserError(text)
     if kind == 'float':
-        return FloatingPointError(text)
+        return NotFinite(text)
     return RuntimeError(f'The process {name!r} failed:\n{text}')
 
 

@@ -1,4 +1,4 @@
-"""Ending a run by SIGINT or SIGTERM: it saves what it has learned, and no wait is long.
+"""Ending a run by SIGINT, SIGTERM or SIGHUP: it saves what it has learned; no wait is long.
 
 Python runs signal handlers between two instructions of the main thread, which may be inside
 of a compiler for minutes. So the handlers do nothing; a thread of its own hears of a signal
@@ -17,7 +17,11 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from . import forks
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+APART = 1.0  # seconds from which on a second signal counts: many send two at once
+SAYING = 1.0  # seconds in which what ends the process is printed; the reader may be stopped
 PAUSE = 0.05  # seconds between two looks at whether something is being compiled
 
 _lock = threading.Lock()
@@ -64,19 +68,54 @@ def prompt_errors() -> Iterator[None]:
         os._exit(code)
 
 
+@contextlib.contextmanager
+def taken(handler: Any, wakeup: int | None = None) -> Iterator[None]:
+    """Let a handler have our signals, in this process alone: a forked child gets none of it.
+
+    SIGHUP stays ignored where it is, since `nohup` asked for that. wakeup: a descriptor that
+    wakes up too.
+    """
+    before = {x: signal.getsignal(x) for x in SIGNALS}
+    mine = [x for x in SIGNALS if (x, before[x]) != (signal.SIGHUP, signal.SIG_IGN)]
+    former = -1 if wakeup is None else signal.set_wakeup_fd(wakeup)
+
+    def restore() -> None:
+        for number in mine:
+            signal.signal(number, before[number] or signal.SIG_DFL)  # None: not by Python
+        if wakeup is not None:
+            signal.set_wakeup_fd(former)
+
+    for number in mine:
+        signal.signal(number, handler)
+    try:
+        with forks.undone(restore):
+            yield
+    finally:
+        restore()
+
+
+def by_handler(error: BaseException) -> bool:
+    """Return whether a signal handler of this process raised an error, of whatever it met."""
+    handlers = [signal.getsignal(x) for x in signal.valid_signals()]
+    codes = [getattr(x, '__code__', None) for x in handlers]
+    return any(x.f_code in codes for x, _ in traceback.walk_tb(error.__traceback__))
+
+
 class Stop:
-    """Hears SIGINT and SIGTERM while it is entered; `requested` says whether one came.
+    """Hears our signals while it is entered; `requested` says whether one came.
 
     Before `begin` there is nothing to save: a signal ends the process with exit code 0. So it
     does while the run waits for a compilation. Otherwise the loop looks at `requested`, saves
-    and returns; what still compiles beside it is given up when this is left. A second signal
-    ends the process at once, with 128 + its number. Entered in another thread than the main
-    one, where Python takes no handlers, it hears nothing.
+    and returns; what still compiles beside it is given up when this is left. A second signal,
+    a second after the first or later, ends the process at once, with 128 + its number. Entered
+    in another thread than the main one, where Python takes no handlers, it hears nothing.
     """
 
     def __init__(self) -> None:
         self.requested = False
         self._begun = False
+        self._first = 0.0  # time of the first signal
+        self._process = os.getpid()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -87,20 +126,19 @@ class Stop:
         if threading.current_thread() is threading.main_thread():
             self._reader, self._writer = socket.socketpair()
             self._writer.setblocking(False)
-            self._before = signal.set_wakeup_fd(self._writer.fileno())
-            self._handlers = {x: signal.signal(x, _nothing) for x in SIGNALS}
+            self._taken = taken(_nothing, self._writer.fileno())
+            self._taken.__enter__()
             self._thread = threading.Thread(target=self._watch, name='signals', daemon=True)
             self._thread.start()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._thread is None:
+        if self._thread is None or os.getpid() != self._process:  # a child has none of it
             return
         if error[0] is None:
             self._finish()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._before)
+        self._taken.__exit__(None, None, None)
+        self._writer.shutdown(socket.SHUT_RDWR)  # a child may hold it as well
         self._writer.close()
         self._thread.join()
         self._reader.close()
@@ -116,13 +154,14 @@ class Stop:
 
     def _watch(self) -> None:
         for number in self._heard():
-            if number and self.requested:
-                _leave(128 + number, 'Ended without saving, by a second signal.')
-            if number:
-                self.requested = True
+            if number and not self.requested:
+                self._first = time.monotonic()
                 if multiprocessing.parent_process() is None:  # others end with their parent
                     name = signal.Signals(number).name
-                    print(f'{name}: the run ends; a second signal ends it at once.', flush=True)
+                    _say(f'{name}: the run ends; a second signal ends it at once.')
+                self.requested = True
+            elif number and time.monotonic() - self._first >= APART:
+                _leave(128 + number, 'Ended without saving, by a second signal.')
             if self.requested and (is_compiling() or not self._begun):
                 _leave(0, 'Ended without saving: it had not begun, or was compiling.')
 
@@ -145,8 +184,19 @@ def _nothing(number: int, frame: Any) -> None:
     """Only a Python function as a handler makes a signal wake the descriptor."""
 
 
+def _say(text: str) -> None:
+    """Print, and go on although whoever reads has stopped: the next signal is to be heard."""
+
+    def work() -> None:
+        print(text, flush=True)
+        sys.stderr.flush()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(SAYING)
+
+
 def _leave(code: int, text: str) -> None:
     """End the process from any thread. Its env processes see that and end as well."""
-    print(text, flush=True)
-    sys.stderr.flush()
+    _say(text)
     os._exit(code)

@@ -20,13 +20,15 @@ from typing import Any
 
 import cloudpickle
 
-from . import warn
+from . import forks, output, warn
 from .base import Spaces, Step
 from .errors import UserError
+from .guest import Guest
 
 END, GONE = 'end', 'gone'  # what a process gets instead of an action
 WARNING = 'warning'  # what is no answer, but to be said once for all environments
 GRACE = 5.0  # seconds in which a process may end by itself
+PAUSE = 0.1  # seconds between two looks at whether it has
 
 
 class LocalEnv:
@@ -37,17 +39,18 @@ class LocalEnv:
 
     def __init__(self, make: Callable, index: int, timeout: float = 0.0):
         self.index = index
-        self._env = make()
+        self._guest = Guest()
+        self._env = self._guest(make)
         self._action: Step = {}
 
     def spaces(self) -> tuple[Spaces, Spaces]:
-        return self._env.obs_space, self._env.act_space
+        return self._guest(lambda: (self._env.obs_space, self._env.act_space))
 
     def send(self, action: Step) -> None:
         self._action = action
 
     def receive(self) -> Step:
-        return self._env.step(self._action)
+        return self._guest(self._env.step, self._action)
 
     def settle(self, limit: float) -> None:
         """There is no step under way here."""
@@ -56,12 +59,12 @@ class LocalEnv:
         """There is nothing to start early here."""
 
     def close(self) -> None:
-        self._env.close()
+        self._guest(self._env.close)
 
     def kill(self) -> None:
         """Close an environment that failed, which may fail again."""
         with contextlib.suppress(Exception):
-            self._env.close()
+            self._guest(self._env.close)
 
 
 class ProcessEnv:
@@ -132,7 +135,7 @@ class ProcessEnv:
             self._await()
             error, value = self._receive()
         except (EOFError, OSError):
-            self._process.join(5)
+            _join(self._process, 5)
             code = self._process.exitcode
             raise RuntimeError(f'Env {self.index}: its process ended (code {code}).') from None
         if error == 'user':
@@ -163,6 +166,9 @@ class ProcessEnv:
 def _serve(conn: connection.Connection, factory: bytes) -> None:
     """Run one environment for the parent until it says END or is gone."""
     os.setsid()  # a group of its own: what the environment starts can be ended with it
+    # Processes of the environment end with the group, so that it may have some. The parent
+    # sees this one as a daemon, and would end it if all else failed.
+    multiprocessing.current_process().daemon = False
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     serve(conn, lambda: cloudpickle.loads(factory)())
 
@@ -171,17 +177,19 @@ def serve(conn: Any, make: Callable) -> None:
     """Answer with the spaces of `make()`, and then to each action with its observation."""
     env = action = None
     warn.hand_over(lambda topic, text: _warn(conn, topic, text))
-    try:
-        env = make()
-        action = _exchange(conn, (env.obs_space, env.act_space))
-        while isinstance(action, dict):
-            action = _exchange(conn, env.step(action))
-    except Exception as error:
-        _report(conn, error)
-    finally:
-        if env is not None:
-            env.close()
-    if action == GONE:  # nobody else is there to end what the environment left
+    output.guard()
+    with forks.undone(conn.close):  # or its end would not be seen while a child goes on
+        try:
+            env = make()
+            action = _exchange(conn, (env.obs_space, env.act_space))
+            while isinstance(action, dict):
+                action = _exchange(conn, env.step(action))
+        except Exception as error:
+            _report(conn, error)
+        finally:
+            if env is not None:
+                env.close()
+    if action == GONE or multiprocessing.active_children():  # they end with it
         sys.stdout.flush()
         os.killpg(0, signal.SIGKILL)
 
@@ -224,9 +232,19 @@ def end(process: Any, conn: Any) -> None:
     with contextlib.suppress(OSError):
         conn.send(END)
     conn.close()
-    process.join(GRACE)
+    _join(process, GRACE)
     _kill(process)
     process.join()
+
+
+def _join(process: Any, seconds: float) -> None:
+    """Wait for the end of the process itself.
+
+    `multiprocessing` waits for a pipe, which a forked child of the process keeps open.
+    """
+    limit = time.monotonic() + seconds
+    while process.exitcode is None and (left := limit - time.monotonic()) > 0:
+        process.join(min(PAUSE, left))
 
 
 def _kill(process: Any) -> None:

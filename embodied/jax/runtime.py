@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from embodied.core.base import Agent, Stream
-from embodied.core.errors import UserError
+from embodied.core.errors import NotFinite, UserError
 
 from . import compiler, loading, names, packing, settings, sharding
 from .feed import Batch, DeviceFeed
@@ -114,7 +114,7 @@ class Runtime(Agent):
 
         Draws of evaluation have a count of their own, so that it changes nothing in training.
 
-        Raises FloatingPointError naming the first output that is not finite.
+        Raises NotFinite naming the first output that is not finite.
         """
         step = self._step('policy', len(obs['is_first']))
         return self._act(step, (carry,), obs, mode)
@@ -158,7 +158,7 @@ class Runtime(Agent):
             act, out, finite = jax.tree.map(np.asarray, rest)
         if not finite.all():
             name = self.model.checks[int(np.argmin(finite))]
-            raise FloatingPointError(f'Policy output {name!r} is not finite')
+            raise NotFinite(f'Policy output {name!r} is not finite')
         return state, act, out
 
     # ---- learning

@@ -30,7 +30,7 @@ class Expa:
                 'The output expa needs a version of elements with ExpaOutput, which no public '
                 'one has; take it out of logger.outputs.'
             )
-        folder = pathlib.Path(logdir)
+        folder = pathlib.Path(logdir).absolute()
         known = {
             'exp': folder.parent.name,
             'run': folder.name,

@@ -24,7 +24,7 @@ class JSONL:
         self, logdir: str | os.PathLike, filename: str = 'metrics.jsonl', pattern: str = ''
     ):
         self.name = filename
-        self._path = pathlib.Path(logdir) / filename
+        self._path = pathlib.Path(logdir).absolute() / filename
         self._pattern = re.compile(pattern)
         self._last: tuple[int, dict[str, Any]] | None = None  # where it starts, and the line
         self._prepared = False

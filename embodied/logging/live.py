@@ -19,7 +19,7 @@ YEARS = 10 * 365 * 24 * 3600  # an estimate beyond this says nothing
 
 def find() -> 'Line | None':
     """A line for the terminal, if there is one that can move its cursor, and rich."""
-    if not sys.stdout.isatty() or os.environ.get('TERM') in (None, '', 'dumb'):
+    if not (sys.stdout and sys.stdout.isatty()) or os.environ.get('TERM') in (None, '', 'dumb'):
         return None
     try:
         from rich.console import Console
@@ -134,7 +134,7 @@ def _bar(console: Any) -> tuple[Any, Any]:
             return super().render(task)
 
     bar = progress.Progress(
-        progress.SpinnerColumn(),
+        progress.SpinnerColumn('dots' if console.encoding.startswith('utf') else 'line'),
         Title('{task.description}'),
         progress.BarColumn(20),
         progress.TextColumn('{task.fields[text]}', markup=False),

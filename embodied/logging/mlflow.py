@@ -43,7 +43,7 @@ class MLFlow:
             ) from error
         logging.getLogger('mlflow').setLevel(logging.WARNING)  # not each table that it makes
         self._mlflow = mlflow
-        self._folder = pathlib.Path(logdir)
+        self._folder = pathlib.Path(logdir).absolute()
         self._title, self._params = name, dict(params)
         self._fps = fps
         self._client: Any = None

@@ -1,5 +1,6 @@
 """What an output says when it fails: one line a minute at most."""
 
+import contextlib
 import textwrap
 import time
 from collections.abc import Callable
@@ -28,4 +29,5 @@ class Notices:
             return
         more = f' ({self._kept} more warnings since the last one)' if self._kept else ''
         self._next, self._kept = self._now() + PAUSE, 0
-        print(f'Warning: the logger output {self._name} {text}{more}', flush=True)
+        with contextlib.suppress(OSError, ValueError):  # outside of a run, see core.output
+            print(f'Warning: the logger output {self._name} {text}{more}', flush=True)

@@ -36,13 +36,13 @@ class Scope:
             ) from error
         kinds = scope.formats
         self._make_writer = lambda: scope.Writer(
-            pathlib.Path(logdir),
+            pathlib.Path(logdir).absolute(),
             workers=0,
             formats=[kinds.Text(), kinds.Float(), kinds.Image(), kinds.Video(fps=fps)],
         )
         self._writer = None  # it makes its folder at once, so it waits for the first metric
         self._columns: dict[tuple[str, str], str] = {}  # (metric, kind) -> name in scope
-        self._folder = pathlib.Path(logdir) / 'scope'
+        self._folder = pathlib.Path(logdir).absolute() / 'scope'
         _drop_cut_records(self._folder)
 
     def write(self, summaries: list[Summary]) -> None:

@@ -42,7 +42,7 @@ class TensorBoard:
         self._events, self._summaries = event_pb2, summary_pb2
         self._tensors, self._types = tensor_pb2, types_pb2
         self._records = record_writer.RecordWriter
-        self._folder = pathlib.Path(logdir)
+        self._folder = pathlib.Path(logdir).absolute()
         self._fps = fps
         self._file: Any = None
 

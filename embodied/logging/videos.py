@@ -23,7 +23,7 @@ class Videos:
     name = 'videos'
 
     def __init__(self, logdir: str | os.PathLike, fps: int = 15):
-        self._folder = pathlib.Path(logdir) / 'videos'
+        self._folder = pathlib.Path(logdir).absolute() / 'videos'
         self._fps = fps
         self._films: dict[tuple[int, str], tuple[media.Mp4, pathlib.Path]] = {}
 

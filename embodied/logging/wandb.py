@@ -38,7 +38,7 @@ class WandB:
                 f"The output wandb needs its package ({error}): pip install 'wandb>=0.31'."
             ) from error
         self._wandb = wandb
-        self._folder = pathlib.Path(logdir)
+        self._folder = pathlib.Path(logdir).absolute()
         self._settings = {'name': name, 'config': dict(config)}
         self._fps = fps
         self._run: Any = None

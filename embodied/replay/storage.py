@@ -41,7 +41,7 @@ class Storage:
         self, name: str, chunksize: int, directory: Any, sync: bool, lock: Any, disk: bool
     ):
         self.name = name
-        self.directory = None if directory is None else pathlib.Path(str(directory))
+        self.directory = None if directory is None else pathlib.Path(str(directory)).absolute()
         self.spec: Spec = {}  # of what is added; empty before the first step
         self._chunksize = chunksize
         self._sync = sync

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import logging
-from ..core import clocks, signals
+from ..core import clocks, output, signals
 from ..core.errors import UserError
+from ..core.guest import Guest
 from . import lock, start
 from .quota import Quota
 from .training import SLICE, play
@@ -25,15 +26,15 @@ def eval_only(
     """Run the agent of run.from_checkpoint for run.steps env steps or run.episodes episodes.
 
     Loads the agent and nothing else, and prints mean, deviation and number of its scores.
-    SIGINT and SIGTERM end it early. ready(): called before the first step, once nothing can
-    be refused any more. Raises UserError if there is no checkpoint, if the logdir is that of a
-    training run, whose metrics this would replace, and at the end if there are fewer episodes
-    than run.episodes.
+    Signals end it early. ready(): called before the first step, once nothing can be refused any
+    more. Raises UserError if there is no checkpoint, if the logdir is that of a training run,
+    whose metrics this would replace, and at the end if there are fewer episodes than
+    run.episodes.
     """
     start.find_agent(args)
     start.check_untrained(args)
-    with signals.Stop() as stop, lock.held(args.logdir):
-        agent = make_agent()
+    with output.guarded(), signals.Stop() as stop, lock.held(args.logdir):
+        agent = Guest()(make_agent)
         start.load_agent(agent, args)
         envs = min(args.envs, args.episodes or args.envs)
         with contextlib.closing(make_logger()) as logger:

@@ -11,6 +11,7 @@ import numpy as np
 from elements import timer
 
 from ..core import clocks
+from ..core.errors import NotFinite
 from ..logging import Aggregate, Rate
 from . import start
 
@@ -62,7 +63,7 @@ class Learner:
         ahead: items that the replay holds of later steps, since all envs step together; they
         do not count for the beginning. over(): whether the run is to end; it is asked before
         each update, and what is not done then stays due for the run that goes on. Raises
-        FloatingPointError for a loss or parameter that is not finite.
+        NotFinite for a loss or parameter that is not finite.
         """
         if len(self._replay) - ahead >= self.minimum:
             due = self.ratio(step)
@@ -127,7 +128,7 @@ def average(agent: Any, stream: Iterator, args: Any) -> dict[str, Any]:
 
 
 def check_finite(metrics: Mapping[str, Any], where: str) -> None:
-    """Raise FloatingPointError naming the first loss or parameter that is not finite.
+    """Raise NotFinite naming the first loss or parameter that is not finite.
 
     Where an update was left out because its gradients overflowed, losses may be anything.
     """
@@ -135,7 +136,7 @@ def check_finite(metrics: Mapping[str, Any], where: str) -> None:
     for name, value in metrics.items():
         watched = WATCHED.fullmatch(name) and not (skipped and 'loss' in name)
         if watched and not np.isfinite(value).all():
-            raise FloatingPointError(
+            raise NotFinite(
                 f'{where}: the metric {name} is {value}. The run ends and keeps its last '
                 'checkpoint; a lower --agent.opt.lr or --jax.compute_dtype float32 may help.'
             )

@@ -20,7 +20,7 @@ def held(logdir: str | os.PathLike) -> contextlib.AbstractContextManager[None]:
     that were made here and stayed empty as well. Raises UserError if another run holds it or
     the folder cannot be made.
     """
-    return _held(pathlib.Path(logdir).expanduser(), 'Another run is going on in')
+    return _held(pathlib.Path(logdir).expanduser().absolute(), 'Another run is going on in')
 
 
 @contextlib.contextmanager

@@ -24,6 +24,6 @@ def train(
     compiler. One run at a time holds the logdir. A checkpoint is saved after the first updates,
     every save_every seconds, at the end, and when SIGINT or SIGTERM ends the run. Raises
     UserError for arguments that do not fit each other or a checkpoint that does not load,
-    before the first step; FloatingPointError for a loss or parameter that is not finite.
+    before the first step; NotFinite for a loss or parameter that is not finite.
     """
     training.run(make_agent, make_replay, make_env, make_stream, make_logger, args, ready)

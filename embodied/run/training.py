@@ -11,7 +11,8 @@ from typing import Any
 from elements import timer
 
 from .. import logging
-from ..core import checkpoint, clocks, signals
+from ..core import checkpoint, clocks, output, signals
+from ..core.guest import Guest
 from . import lock, start
 from .learner import Learner
 from .saver import Saver
@@ -41,11 +42,12 @@ def run(
         start.find_agent(args)  # a wrong path shows before anything compiles
 
     with (
+        output.guarded(),
         signals.Stop() as stop,
         lock.held(args.logdir),
         contextlib.ExitStack() as stack,
     ):
-        agent = make_agent()
+        agent = Guest()(make_agent)
         logger = stack.enter_context(contextlib.closing(make_logger()))
         replay = make_replay()
         start.check_replay(replay, args)
@@ -131,35 +133,36 @@ def loop(
     while step < args.steps and not over():
         with rescue(saver, learner, lambda: driver.failed):
             play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
-        logger.progress(args.steps, left=end - time.monotonic(), **learner.progress())
-        if learner.ready and not over() and report_due():
-            report(learner, logger, saver, evaluate, stop)
-        if log_due():
-            logged = log()
+        with rescue(saver, learner):
+            logger.progress(args.steps, left=end - time.monotonic(), **learner.progress())
+            if learner.ready and not over() and report_due():
+                report(learner, logger, evaluate, stop)
+            if log_due():
+                logged = log()
         saver(learner.updates)
-    if logged != step:
-        log()
+    with rescue(saver, learner):
+        if logged != step:
+            log()
     saver.finish()
 
 
-def report(
-    learner: Learner, logger: logging.Logger, saver: Saver, evaluate: Any, stop: signals.Stop
-) -> None:
+def report(learner: Learner, logger: logging.Logger, evaluate: Any, stop: signals.Stop) -> None:
     """Add the metrics of a report, and of an evaluation if there is one."""
     with timer.section('report'), logger.busy('Reporting'):
         logger.add(learner.report(), prefix='report')
     if evaluate:
-        wait = logger.busy('Evaluating')
-        with timer.section('eval'), rescue(saver, learner, lambda: True), wait:
+        with timer.section('eval'), logger.busy('Evaluating'):
             evaluate(stop)
 
 
 @contextlib.contextmanager
-def rescue(saver: Saver, learner: Learner, whole: Callable[[], bool]) -> Iterator[None]:
-    """Save before an error ends the run, if agent and replay are whole in spite of it."""
+def rescue(
+    saver: Saver, learner: Learner, whole: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
+    """Save before anything ends the run, if agent and replay are whole in spite of it."""
     try:
         yield
-    except Exception:
+    except BaseException:
         if whole():
             saver.rescue(learner.updates)
         raise

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from embodied.core import processes
-from embodied.core.errors import UserError
+from embodied.core.errors import NotFinite, UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 60  # seconds until a test gives up
@@ -83,7 +83,12 @@ def test_one_that_ends_well_is_noticed(group, tmp_path):
     ('error', 'kind', 'text'),
     [
         (UserError('too small'), UserError, '^too small$'),
-        (FloatingPointError('nan'), FloatingPointError, '^nan$'),
+        (NotFinite('nan'), NotFinite, '^nan$'),
+        (
+            FloatingPointError('why'),
+            RuntimeError,
+            "(?s)'part' failed:.*FloatingPointError: why",
+        ),
         (ZeroDivisionError('why'), RuntimeError, "(?s)'part' failed:.*ZeroDivisionError: why"),
         (SystemExit(5), RuntimeError, "'part' ended with code 5"),
     ],
@@ -144,6 +149,20 @@ def test_the_end_is_by_force_where_it_must_be_and_takes_children_along(
     group.end()
     assert all_gone(pids)
     group.check()  # that was expected
+
+
+def fork_and_wait(path):
+    if os.fork():
+        note(path)
+    threading.Event().wait()
+
+
+def test_an_end_is_noticed_while_a_forked_child_goes_on(group, tmp_path):
+    path = tmp_path / 'notes'
+    group.start('part', functools.partial(fork_and_wait, path))
+    ((pid, _),) = notes(path, 1)
+    os.kill(pid, signal.SIGKILL)
+    assert group.failed.wait(LIMIT)
 
 
 def fail_at_the_end(path):

@@ -1,5 +1,6 @@
 """Signals: when they end the process at once, and when the loop is asked to."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -14,17 +15,21 @@ from embodied.core import signals
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def play(body: str, *steps: tuple) -> tuple[int, str]:
-    """Run `body` within a Stop; steps: (line to wait for, signal to send then)."""
+def play(body: str, *steps: tuple, apart: float = 0) -> tuple[int, str]:
+    """Run `body` within a Stop; steps: (line to wait for, signal to send then).
+
+    apart: how long a second signal does not count.
+    """
     script = textwrap.dedent("""
-        import threading
+        import os, signal, sys, threading
         from embodied.core import signals
 
+        signals.APART = {}
         forever = threading.Event().wait  # in C, as a compiler is
         with signals.Stop() as stop:
         {}
         print('left')
-    """).format(textwrap.indent(textwrap.dedent(body), '    '))
+    """).format(apart, textwrap.indent(textwrap.dedent(body), '    '))
     command = [sys.executable, '-W', 'error', '-c', script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         said = ''
@@ -72,6 +77,109 @@ def test_the_loop_is_asked_to_end(number):
 def test_a_second_one_ends_it_at_once(first, second):
     code, out = play(HANG, ('ready', first), ('second signal', second))
     assert (code, 'left' in out) == (128 + second, False)
+
+
+def test_one_that_comes_at_once_is_the_same(tmp_path):
+    """As `timeout`, shells and schedulers send them; from APART on it ends the process."""
+    body = """
+        stop.begin()
+        for number in [*signals.SIGNALS] * 3:
+            signal.raise_signal(number)
+        while not stop.requested:
+            pass
+        forever(0.3)
+        print('saved', flush=True)
+    """
+    code, out = play(body, apart=60)
+    assert (code, 'saved\nleft' in out) == (0, True)
+    assert out.count('the run ends') == 1
+
+
+def test_nohup_is_heeded():
+    body = """
+        stop.begin()
+        os.kill(os.getpid(), signal.SIGHUP)
+        forever(0.2)
+        print('requested', stop.requested, signal.getsignal(signal.SIGHUP))
+    """
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which the process inherits
+    try:
+        code, out = play(body)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (code, out) == (0, f'requested False {signal.SIG_IGN}\nleft\n')
+
+
+@BOTH
+def test_a_forked_child_has_signals_of_its_own(number):
+    """It ends by its own signal, which the run does not hear, also within its first moment."""
+    body = f"""
+        stop.begin()
+        read, write = os.pipe()
+        children = []
+        for wait in (False, True):
+            child = os.fork()
+            if not child:
+                os.write(write, b'x')
+                forever()
+            if wait:
+                os.read(read, 2)
+            children.append(child)
+            os.kill(child, {int(number)})
+        ends = [os.waitstatus_to_exitcode(os.waitpid(x, 0)[1]) for x in children]
+        print('ends', *ends, 'heard', stop.requested)
+        os.kill(os.getpid(), {int(number)})
+        while not stop.requested:
+            pass
+    """
+    if number == signal.SIGINT:  # for which the handler of before is Python's
+        body = body.replace('forever()', 'signal.pause()')
+    code, out = play(body)
+    assert f'ends {-number} {-number} heard False' in out
+    assert (code, 'left' in out) == (0, True)
+
+
+def test_a_child_that_stays_does_not_keep_the_run(tmp_path):
+    fifo = tmp_path / 'fifo'
+    os.mkfifo(fifo)
+    body = f"""
+        child = os.fork()
+        if not child:
+            os.close(1)
+            open({str(fifo)!r}).read()
+            os._exit(0)
+        stop.begin()
+    """
+    code, out = play(body)
+    assert (code, 'left' in out) == (0, True)
+    fifo.write_text('end')  # waits for the child to read
+
+
+def test_a_reader_that_has_stopped_does_not_keep_signals_from_being_heard():
+    script = textwrap.dedent("""
+        import os, signal, sys, threading
+        from embodied.core import signals
+
+        with signals.Stop() as stop:
+            signals.APART = signals.SAYING = 0.1
+            stop.begin()
+            os.set_blocking(1, False)
+            try:
+                while True:
+                    os.write(1, bytes(4096))
+            except BlockingIOError:
+                os.set_blocking(1, True)
+            signal.raise_signal(signal.SIGTERM)
+            while not stop.requested:
+                pass
+            threading.Event().wait(0.5)
+            signal.raise_signal(signal.SIGTERM)
+            threading.Event().wait()
+    """)
+    with subprocess.Popen(
+        [sys.executable, '-c', script], stdout=subprocess.PIPE, cwd=ROOT
+    ) as x:
+        assert x.wait(60) == 128 + signal.SIGTERM
 
 
 @BOTH

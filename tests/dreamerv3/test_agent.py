@@ -15,6 +15,7 @@ import pytest
 import embodied
 from dreamerv3 import latents
 from dreamerv3.agent import Agent, Dreamer
+from embodied.core.errors import NotFinite
 from embodied.jax import compiler, names
 from tests.jax.hostile import hostile
 
@@ -195,7 +196,7 @@ def test_an_observation_that_is_not_finite_is_named():
     agent = make_agent()
     obs = make_obs(2)
     obs['position'][1, 2] = np.nan
-    with pytest.raises(FloatingPointError, match="'token'"):
+    with pytest.raises(NotFinite, match="'token'"):
         agent.policy(agent.init_policy(2), obs)
 
 

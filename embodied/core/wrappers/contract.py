@@ -45,6 +45,7 @@ class NormalizeAction(Wrapper):
         scaled = {key: self._scale(action[key], *scale) for key, scale in self._scales.items()}
         return self.env.step({**action, **scaled})
 
+    @np.errstate(all='ignore')  # as it is set where the environment is: that is its own
     def _scale(
         self, value: np.ndarray, finite: np.ndarray, low: np.ndarray, high: np.ndarray
     ) -> np.ndarray:
@@ -115,7 +116,7 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
         return spaces.narrow(value, dtype)
     if not np.can_cast(value.dtype, dtype, 'same_kind'):
         return value
-    with np.errstate(over='ignore'):
+    with np.errstate(all='ignore'):  # an overflow becomes inf, which CheckSpaces names
         return value.astype(dtype)
 
 

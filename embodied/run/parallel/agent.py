@@ -10,7 +10,9 @@ from typing import Any
 import elements
 
 from ... import logging
-from ...core import checkpoint, clocks, rpc, signals
+from ...core import checkpoint, clocks, output, rpc, signals
+from ...core.errors import NotFinite
+from ...core.guest import Guest
 from .. import lock, start
 from ..saver import Saver
 from . import common
@@ -33,17 +35,18 @@ def parallel_agent(
     Parameters and steps are saved under logdir/ckpt/agent every run.save_every seconds and at
     the end. ready(): called once nothing can be refused any more. stop: of a process that
     does more than this; failed(): whether that ends the run. Raises UserError for a checkpoint
-    that does not fit; FloatingPointError for numbers that are not finite.
+    that does not fit; NotFinite for numbers that are not finite.
     """
     common.check_address(args, *common.ADDRESSES)
     start.check(args)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(output.guarded())
         stop = stop or stack.enter_context(signals.Stop())
         stack.enter_context(lock.held(common.folder(args, 'agent')))
         cp = checkpoint.Checkpoint(common.folder(args, 'agent'), args.keep)
         if args.from_checkpoint and not cp.exists():
             start.find_agent(args)  # a wrong path shows before anything compiles
-        agent = common.factory(make_agent)()
+        agent = Guest()(common.factory(make_agent))
         step = elements.Counter()
         cp.parts.update(step=step, agent=agent)
         restore(cp, args)
@@ -114,9 +117,9 @@ class Run:
                 self._tick()
         except common.Over:
             pass
-        except FloatingPointError:
+        except NotFinite:
             raise
-        except Exception:
+        except BaseException:
             self._saver.rescue(self._learner.updates)
             raise
         self._drain()

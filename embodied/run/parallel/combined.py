@@ -8,7 +8,7 @@ from typing import Any
 
 import cloudpickle
 
-from ...core import checkpoint, processes, rpc, signals
+from ...core import checkpoint, output, processes, rpc, signals
 from ...core.errors import UserError
 from .. import lock
 from . import common, envs
@@ -40,6 +40,7 @@ def combined(
     """
     args = addresses(args)
     with (
+        output.guarded(),
         signals.Stop() as stop,
         lock.held(args.logdir),
         contextlib.closing(processes.Group()) as group,

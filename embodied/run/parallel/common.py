@@ -1,8 +1,9 @@
 """What the parts of a parallel run share: factories, addresses, folders, and their loop."""
 
+import contextlib
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -26,7 +27,7 @@ def factory(make: Callable | bytes) -> Callable:
 
 def folder(args: Any, name: str) -> pathlib.Path:
     """Return where a part keeps its checkpoints."""
-    return pathlib.Path(args.logdir).expanduser() / 'ckpt' / name
+    return pathlib.Path(args.logdir).expanduser().absolute() / 'ckpt' / name
 
 
 def resumed(args: Any, name: str, parts: dict[str, Any]) -> checkpoint.Checkpoint:
@@ -50,6 +51,16 @@ def save(cp: checkpoint.Checkpoint, end: bool = False) -> None:
         if end:
             raise UserError(text) from error
         print(f'Warning: {text}', flush=True)
+
+
+@contextlib.contextmanager
+def rescued(cp: checkpoint.Checkpoint) -> Iterator[None]:
+    """Save before an error ends the part."""
+    try:
+        yield
+    except BaseException:
+        save(cp)
+        raise
 
 
 def check_address(args: Any, *names: str) -> None:

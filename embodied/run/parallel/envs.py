@@ -6,8 +6,8 @@ that was started anew asks for a reset instead, so that nothing is stored twice.
 
 import contextlib
 import functools
+import math
 import os
-import signal
 import sys
 import threading
 import time
@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core import processes, rpc, signals, warn
+from ...core import output, processes, rpc, signals, warn
 from ...core.driver import accepts
 from ...core.errors import UserError
+from ...core.guest import Guest
 from . import common
 
 
@@ -28,7 +29,11 @@ def parallel_envs(make_env: Any, make_env_eval: Any, args: Any) -> None:
     One that ends by an error or a kill is started anew, up to run.env_restarts times an hour.
     """
     common.check_address(args, 'actor_addr')
-    with signals.Stop() as stop, contextlib.closing(processes.Group()) as group:
+    with (
+        output.guarded(),
+        signals.Stop() as stop,
+        contextlib.closing(processes.Group()) as group,
+    ):
         start(group, make_env, make_env_eval, args)
         stop.begin()
         # One that was told that the run is over speaks for those that still wait to ask.
@@ -64,9 +69,10 @@ def parallel_env(
     options = {'step': step, 'attempt': attempt}
     make = common.factory(make_env)
     options = {k: v for k, v in options.items() if v and accepts(make, k)}
-    with _ending(), contextlib.ExitStack() as stack:
-        env = make(envid - args.envs * is_eval, **options)
-        stack.callback(env.close)
+    with output.guarded(), _ending(), contextlib.ExitStack() as stack:
+        guest = Guest()  # or an exit of it would look like the end of the run
+        env = guest(make, envid - args.envs * is_eval, **options)
+        stack.callback(guest, env.close)
         client = rpc.Client(args.actor_addr, f'env{envid}', server='actor')
         stack.callback(client.close)
         watch = _Watch(envid, args.env_timeout)
@@ -78,7 +84,7 @@ def parallel_env(
         actor, word = client.call('ident'), 'go'
         while word != 'end':
             with watch:
-                obs = env.step(act)
+                obs = guest(env.step, act)
             about = {'actor': _result(actor), 'envid': envid, 'is_eval': is_eval}
             about |= {'obs': obs, 'warnings': [*warnings]}
             warnings.clear()
@@ -128,13 +134,16 @@ def _ending() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _leave) for number in signals.SIGNALS}
-    try:
+    first = math.inf
+
+    def leave(number: int, frame: Any) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if now < first:
+            first = now
+            sys.exit(0)
+        if now - first >= signals.APART:  # else it is the same, sent twice
+            os._exit(128 + number)
+
+    with signals.taken(leave):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _leave(number: int, frame: Any) -> None:
-    sys.exit(0)

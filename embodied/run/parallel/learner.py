@@ -68,7 +68,7 @@ class Learner:
         self._sent: collections.deque[Any] = collections.deque()
 
     def __call__(self) -> None:
-        """Do one update. Raises FloatingPointError as soon as numbers are not finite."""
+        """Do one update. Raises NotFinite as soon as numbers are not finite."""
         with timer.section('stream'):
             batch = next(self._stream)
         self._check(batch)

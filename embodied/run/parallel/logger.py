@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import logging
-from ...core import clocks, rpc, signals
+from ...core import clocks, output, rpc, signals
 from .. import lock
 from . import common
 
@@ -29,6 +29,7 @@ def parallel_logger(make_logger: Callable | bytes, args: Any) -> None:
     """
     common.check_address(args, 'logger_addr')
     with (
+        output.guarded(),
         signals.Stop() as stop,
         lock.held(common.folder(args, 'logger')),
         contextlib.closing(common.factory(make_logger)()) as logger,
@@ -49,7 +50,7 @@ def parallel_logger(make_logger: Callable | bytes, args: Any) -> None:
             if save_due():
                 common.save(cp)
 
-        with server:
+        with common.rescued(cp), server:
             stop.begin()
             common.serve(stop, work)
         writer.log(server.stats(), end=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import logging
-from ...core import checkpoint, clocks, rpc, signals
+from ...core import checkpoint, clocks, output, rpc, signals
 from ...core.errors import UserError
 from ...replay.journal import Request
 from ...replay.limiters import SamplesPerInsert
@@ -45,6 +45,7 @@ def parallel_replay(
     """
     common.check_address(args, 'replay_addr', 'logger_addr')
     with contextlib.ExitStack() as stack:
+        stack.enter_context(output.guarded())
         stop = stack.enter_context(signals.Stop())
         stack.enter_context(lock.held(common.folder(args, 'replay')))
         service = Service(make_replay_train, make_replay_eval, make_stream, args)
@@ -68,7 +69,7 @@ def parallel_replay(
                 service.traffic = False
                 common.save(cp)
 
-        with server, contextlib.closing(client):
+        with common.rescued(cp), server, contextlib.closing(client):
             stop.begin()
             common.serve(stop, work)
             service.close()

@@ -16,8 +16,10 @@ import numpy as np
 
 import embodied
 from embodied import logging, streams
+from embodied.core.errors import NotFinite
 from embodied.run import parallel
 from tests.doubles import CounterEnv, DoubleAgent
+from tests.run import guests
 from tests.run.harness import ARGS
 
 PARALLEL = {
@@ -45,7 +47,17 @@ class LifeEnv(CounterEnv):
     def step(self, action):
         if self._args.fail == f'env{self.env}' and self.episode == 3:
             raise ZeroDivisionError('the environment fails')
+        if self._args.fail == f'guest{self.env}' and self.episode == 3:
+            self._misbehave()
         return {**super().step(action), 'life': np.int32(self.life)}
+
+    def _misbehave(self):
+        """In its first life: end a child, as a Pool does, and then the process."""
+        first = pathlib.Path(self._args.logdir) / 'pids' / 'first'
+        if not first.exists():
+            note(self._args, 'first')
+            guests.Guest.start_and_end_child(self)
+            sys.exit(0)
 
 
 class Agent(DoubleAgent):
@@ -137,7 +149,7 @@ def main(part: str, flags: dict) -> None:
     except embodied.UserError as error:
         print(f'Error: {error}', file=sys.stderr)
         raise SystemExit(2) from None
-    except FloatingPointError as error:
+    except NotFinite as error:
         print(f'Error: {error}', file=sys.stderr)
         raise SystemExit(1) from None
 

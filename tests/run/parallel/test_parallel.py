@@ -223,6 +223,23 @@ def test_a_signal_ends_all_and_the_dashboards_find_their_metrics(start, tmp_path
     assert len(stored(logdir)) == found['agent']
 
 
+def test_an_environment_that_misuses_its_process_is_started_anew(start, tmp_path):
+    """It ends a child of its own, which ends nothing else, and exits, which ends no run."""
+    text = start(fail='guest0', **TRAIN).end()
+    assert f'child ended {-signal.SIGTERM}' in text
+    assert 'The environment called sys.exit(0).' in text
+    assert 'It is restarted (1 of 10 an hour' in text
+    check_stored(tmp_path / 'run', least=TRAIN['steps'])
+
+
+def test_a_signal_that_is_sent_twice_at_once_saves(start, tmp_path):
+    part = start(steps=1e9, train_ratio=8.0)
+    until(lambda: latest(tmp_path / 'run', 'train/opt/updates'), 'training')
+    part.process.send_signal(signal.SIGTERM)
+    part.process.send_signal(signal.SIGHUP)
+    assert 'Stopped and saved' in part.stop()
+
+
 def test_nothing_is_left_when_the_run_is_killed(start, tmp_path):
     logdir = tmp_path / 'run'
     part = start(steps=1e9, train_ratio=8.0, agent_process=True)
