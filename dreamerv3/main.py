@@ -27,6 +27,7 @@ from dreamerv3 import config as configs
 from dreamerv3 import factories, resume, usage
 from dreamerv3.environments import shifted
 from embodied.core import foreign, signals
+from embodied.core.waiting import Wait
 
 COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
@@ -88,7 +89,12 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
         return functools.partial(factory, config)
 
     env = make_env or bind(factories.make_env)
-    agent = lambda: factories.make_agent(config, elsewhere(config, env)(0))
+
+    def agent():
+        with Wait(f'an environment of --task {config.task} to be made, for its spaces'):
+            probe = elsewhere(config, env)(0)
+        return factories.make_agent(config, probe)
+
     replay, stream = bind(factories.make_replay), bind(factories.make_stream)
     logger, args = bind(factories.make_logger), factories.run_args(config)
     ready = bind(configs.save)

@@ -12,7 +12,8 @@ import embodied
 from dreamerv3 import config as configuration
 from dreamerv3 import environments, main
 from embodied import UserError
-from embodied.core import seeds
+from embodied.core import seeds, workers
+from embodied.core.waiting import Wait
 
 
 def train(
@@ -27,6 +28,7 @@ def train(
 
     An existing run in the folder goes on. Raises UserError for what does not fit.
     """
+    workers.leave_if_imported()
     flags = configuration.flatten(flags)
     single = not callable(make_env)
     if single:
@@ -87,9 +89,10 @@ def _adapt(env: Any, seed: int) -> embodied.Env:
 
 def _task(make_env: Any, single: bool) -> str:
     """A name for the config; one of the suite gym, which takes any name and has no options."""
-    env = make_env if single else make_env()
+    with Wait('the first environment to be made, for its name'):
+        env = make_env if single else make_env()
     spec = getattr(env, 'spec', None)
     name = spec.id if spec else type(getattr(env, 'unwrapped', env)).__name__
     if not single:
-        env.close()
+        workers.close(env, f'the first environment, a {name},')
     return f'gym_{name}'

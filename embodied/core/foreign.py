@@ -92,7 +92,7 @@ class ForeignWorker(workers.ProcessEnv):
             self._process: Any = _Command(python, theirs.fileno())
             conn = connection.Connection(ours.detach())
         self._conn: Any = Wire(conn)
-        self._end = weakref.finalize(self, workers.end, self._process, self._conn)
+        self._end = weakref.finalize(self, workers.end, self._process, self._conn, index)
         self.send(factory)
 
     def spaces(self) -> tuple[Spaces, Spaces]:

@@ -28,6 +28,7 @@ def eval_only(
     be refused any more. Raises UserError if there is no checkpoint, or if the logdir is that
     of a training run, whose metrics this would replace.
     """
+    start.check(args)
     start.find_agent(args)
     start.check_untrained(args)
     with signals.Stop() as stop, lock.held(args.logdir):

@@ -21,7 +21,7 @@ class Drawing(CounterEnv):
         self.made = self.draw()
 
     def draw(self) -> float:
-        return random.random() + 2 * np.random.random()  # noqa: NPY002, S311
+        return random.random() + 2 * np.random.random()  # noqa: NPY002
 
     def step(self, action: dict) -> dict:
         obs = super().step(action)

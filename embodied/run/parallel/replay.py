@@ -13,6 +13,7 @@ import numpy as np
 from ... import logging
 from ...core import checkpoint, clocks, rpc, signals
 from ...core.errors import UserError
+from ...core.waiting import Wait
 from ...replay.limiters import SamplesPerInsert
 from .. import lock, start
 from . import common
@@ -148,7 +149,7 @@ class Service:
     def sample_train(self) -> dict:
         """A batch to train on, once the limiter allows its sequences."""
         for _ in range(self._args.batch_size):
-            with self.waits['sample']:
+            with self.waits['sample'], Wait('the environments, for steps to train on'):
                 self._await(self._wait_sample)
             self.limiter.sample()
         self.traffic = True
@@ -194,7 +195,7 @@ class Service:
                 reply({})
 
     def _insert_train(self, transitions: dict, workers: list) -> None:
-        with self.waits['insert']:
+        with self.waits['insert'], Wait('the learner, as run.train_ratio wants'):
             while not (time.monotonic() < self._drained or self.limiter.wait_insert(WAIT)):
                 pass
         started = self.limiter.size > 0 and len(self.train) >= self.minimum
