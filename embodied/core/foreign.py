@@ -156,7 +156,8 @@ def serve(conn: Any) -> None:
     """Run one environment for the process at the other end of a connection."""
     threading.Thread(target=_end_with, args=(conn.fileno(),), daemon=True).start()
     wire = Wire(conn)
-    workers.serve(wire, lambda: _Plain(construct(wire.recv())()))
+    make = lambda: _Plain(construct(wire.recv())())
+    workers.serve(wire, make, 'an environment of run.env_python')
 
 
 class _Plain:

@@ -172,11 +172,15 @@ def _serve(conn: connection.Connection, factory: bytes) -> None:
     """Run one environment for the parent until it says END or is gone."""
     os.setsid()  # a group of its own: what the environment starts can be ended with it
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
-    serve(conn, lambda: cloudpickle.loads(factory)())
+    name = multiprocessing.current_process().name.replace('env', 'env ')
+    serve(conn, lambda: cloudpickle.loads(factory)(), name)
 
 
-def serve(conn: Any, make: Callable) -> None:
-    """Answer with the spaces of `make()`, and then to each action with its observation."""
+def serve(conn: Any, make: Callable, name: str) -> None:
+    """Answer with the spaces of `make()`, and then to each action with its observation.
+
+    name: of the environment, in warnings.
+    """
     env = action = None
     try:
         env = make()
@@ -187,7 +191,7 @@ def serve(conn: Any, make: Callable) -> None:
         _report(conn, error)
     finally:
         if env is not None:
-            close(env, 'an environment')
+            close(env, name)
     if action == GONE:  # nobody else is there to end what the environment left
         sys.stdout.flush()
         os.killpg(0, signal.SIGKILL)

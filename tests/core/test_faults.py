@@ -40,13 +40,18 @@ def test_an_environment_in_parallel_is_judged_alike(capsys):
     args = elements.Config(env_restarts=9, env_timeout=0.0)
     for at, restarted in ((5, 0), (13, 1)):
         env = envs._Env(functools.partial(FaultyEnv, fault='raise', at=at), 2, args, 0)
-        act, steps = env.first(), []
+        steps: list[int] = []
         with pytest.raises(ZeroDivisionError, match=f'fault at {at}'):
-            while len(steps) < 100:
-                steps.append(int(env.step(act)['step']))
-                act = {'action': np.int32(0), 'reset': np.bool_(False)}
+            play(env, steps)
         assert steps == [x % 10 for x in range(at)] * (1 + restarted)
         assert capsys.readouterr().out.count('Env 2 is restarted') == restarted
+
+
+def play(env, steps: list[int]) -> None:
+    act = env.first()
+    while len(steps) < 100:
+        steps.append(int(env.step(act)['step']))
+        act = {'action': np.int32(0), 'reset': np.bool_(False)}
 
 
 def test_a_value_outside_of_its_space_is_named_in_parallel_as_in_train():
@@ -99,7 +104,7 @@ def test_texts_of_megabytes_are_cut(capfd, way):
     assert len(str(info.value)) < 3 * faults.LONGEST
     assert 'in step' in str(info.value)
     driver = embodied.Driver([functools.partial(Wordy, True)], restarts=9, **WAYS[way])
-    with contextlib.closing(driver), pytest.raises(embodied.UserError, match='^Env 0') as info:
+    with contextlib.closing(driver), pytest.raises(embodied.UserError, match=r'^Env 0') as info:
         driver(constant_policy, steps=100)
     assert len(str(info.value)) < 2 * faults.LONGEST
     out, err = capfd.readouterr()

@@ -127,7 +127,10 @@ def test_a_run_goes_on_after_a_close_that_fails(tmp_path, monkeypatch, capsys, h
 
 @pytest.mark.parametrize(
     ('how', 'words'),
-    [('raises', CLOSES[0][1]), ('hangs', r'env 0 did not close within 0\.5 s; its process is')],
+    [
+        ('raises', f'^Warning: env 0 {CLOSES[0][1]}'),
+        ('hangs', r'env 0 did not close within 0\.5 s; its process is'),
+    ],
 )
 def test_a_process_whose_environment_does_not_close(monkeypatch, capfd, how, words):
     monkeypatch.setattr(workers, 'GRACE', 0.5 if how == 'hangs' else 60.0)
