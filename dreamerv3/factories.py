@@ -14,6 +14,7 @@ import embodied
 from dreamerv3 import checks, limits, outputs, reference
 from dreamerv3.environments import env_options, make_env
 from embodied import UserError, logging, selectors, streams
+from embodied.core import workers
 from embodied.core.guest import Guest
 
 # Keys that an agent gets beside its own section.
@@ -45,7 +46,7 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
     env = env or Guest()(make_env, config, 0)
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith('log/')}
     act_space = {k: v for k, v in env.act_space.items() if k != 'reset'}
-    env.close()
+    workers.close(env, f'the environment of --task {config.task} that told its spaces')
     if not act_space:
         raise UserError(
             f'The environment of --task {config.task} has no action beside `reset`; expected '

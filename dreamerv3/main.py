@@ -37,6 +37,7 @@ from dreamerv3.environments import shifted
 from embodied.core import foreign, leftover, output, signals, warn
 from embodied.core.errors import NotFinite
 from embodied.core.guest import Guest
+from embodied.core.waiting import Wait
 
 COMMANDS = {'view': 'dreamerv3.view', 'plot': 'dreamerv3.plot'}  # modules with a `main`
 
@@ -101,7 +102,12 @@ def run(config: elements.Config, make_env: Callable | None = None) -> None:
         return functools.partial(factory, config)
 
     env = make_env or bind(factories.make_env)
-    agent = lambda: factories.make_agent(config, Guest()(elsewhere(config, env), 0))
+
+    def agent():
+        with Wait(f'an environment of --task {config.task} to be made, for its spaces'):
+            probe = Guest()(elsewhere(config, env), 0)
+        return factories.make_agent(config, probe)
+
     replay, stream = bind(factories.make_replay), bind(factories.make_stream)
     logger, args = bind(factories.make_logger), factories.run_args(config)
     ready = bind(configs.save)

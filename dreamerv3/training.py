@@ -13,8 +13,9 @@ import embodied
 from dreamerv3 import config as configuration
 from dreamerv3 import environments, main
 from embodied import UserError, envs
-from embodied.core import seeds
+from embodied.core import seeds, workers
 from embodied.core.guest import Guest
+from embodied.core.waiting import Wait
 
 
 def train(
@@ -26,10 +27,13 @@ def train(
     `embodied.Env`; it is called once more than there are environments. Or an environment
     itself, which then is the only one and stays in this process and open. Or a name: an id of
     Gymnasium or a task, such as `CartPole-v1` or `crafter_reward`. configs: blocks.
+    With processes (`run.debug False`, parallel scripts) a script calls it below the line
+    `if __name__ == '__main__':`, since each of them imports it.
     flags: keys of configs.yaml, nested, such as `run={'steps': 1e5}, seed=1`.
 
     An existing run in the folder goes on. Raises UserError for what does not fit.
     """
+    workers.leave_if_imported()
     flags = configuration.flatten(flags)
     single = not callable(make_env) and not isinstance(make_env, str)
     if single:
@@ -121,10 +125,11 @@ def _named(name: str) -> str:
 
 def _task(make_env: Any, single: bool) -> str:
     """A name for the config; one of the suite gym, which takes any name and has no options."""
-    env = make_env if single else Guest()(_call, make_env)
+    with Wait('the first environment to be made, for its name'):
+        env = make_env if single else Guest()(_call, make_env)
     spec = getattr(env, 'spec', None)
     name = spec.id if spec else type(getattr(env, 'unwrapped', env)).__name__
     if not single:
         _check(env)
-        env.close()
+        workers.close(env, f'the first environment, a {name},')
     return f'gym_{name}'

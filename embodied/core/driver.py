@@ -11,10 +11,11 @@ import numpy as np
 from . import spaces
 from .base import Spaces, Step
 from .errors import UserError
+from .faults import Faults, cut
 from .foreign import ForeignWorker
-from .workers import LocalEnv, ProcessEnv, accepts
+from .waiting import Wait
+from .workers import LocalEnv, ProcessEnv, Unguarded, accepts
 
-HOUR = 3600.0  # seconds within which restarts are counted
 PATIENCE = 60.0  # seconds for the step that is under way at the end, without a timeout
 
 
@@ -31,9 +32,10 @@ class Driver:
 
     An environment that raises, whose process ends, or whose process does not answer within
     `timeout` seconds (0: no limit) is made anew, up to `restarts` times an hour for all
-    together. Its episode is cut: the next observation has is_first, and nothing says that the
-    one before was the last. A factory with a parameter `attempt` then gets 1, 2 and so on, to
-    make an environment that does not repeat its draws. A UserError, such as a value outside
+    together, unless that is no use (see `faults`). Its episode is cut: the next observation
+    has is_first, and nothing says that the one before was the last. A factory with a parameter
+    `attempt` then gets 1, 2 and so on, to make an environment that does not repeat its draws.
+    A UserError, such as a value outside
     of its space, is raised at once with the environment and its step; none of that step
     reaches a callback.
 
@@ -58,8 +60,7 @@ class Driver:
         if python:
             self._kind = functools.partial(ForeignWorker, python=python)
         self._timeout = timeout
-        self._restarts = restarts
-        self._restarted: list[float] = []  # times of the restarts within the last hour
+        self._faults = Faults(restarts)
         self._attempts = [0] * len(self._makers)  # restarts of each environment
         self._steps = 0  # of each environment
         self.failed = False  # an environment ended it, and nothing of its last step was used
@@ -69,7 +70,7 @@ class Driver:
             for index in range(len(self._makers)):
                 self._envs.append(self._make(index))
             for index in range(len(self)):
-                found.append(self._ask(index, lambda env: env.spaces()))
+                found.append(self._ask(index, lambda env: env.spaces(), 'start'))
                 self._check_spaces(index, found)
         except BaseException:
             self.close()
@@ -122,8 +123,9 @@ class Driver:
         if self._under_way:  # one that is asked in its step may be ended before it closes
             self._under_way = False
             limit = time.monotonic() + (self._timeout or PATIENCE)
-            for env in envs:
-                env.settle(max(0.0, limit - time.monotonic()))
+            with Wait('the environments to end their last steps'):
+                for env in envs:
+                    env.settle(max(0.0, limit - time.monotonic()))
         for env in envs:
             env.ask_to_end()
         for env in envs:
@@ -186,33 +188,23 @@ class Driver:
             try:
                 if failed:
                     self._restart(worker)
-                return self._ask(worker, lambda env: env.receive())
+                obs = self._ask(worker, lambda env: env.receive(), 'answer')
             except UserError:
                 raise
             except Exception as error:
-                self._count_restart(worker, error)
+                self._faults.add(worker, error)
                 failed = True
-
-    def _count_restart(self, worker: int, error: Exception) -> None:
-        """Say why an environment is restarted, or raise the error if it may not be."""
-        now = time.monotonic()
-        self._restarted = [x for x in self._restarted if now - x < HOUR]
-        if len(self._restarted) >= self._restarts:
-            raise error
-        self._restarted.append(now)
-        count, reason = len(self._restarted), str(error).strip().rpartition('\n')[-1]
-        print(
-            f'Env {worker} is restarted ({count} of {self._restarts} an hour, '
-            f'run.env_restarts): {type(error).__name__}: {reason}',
-            flush=True,
-        )
+            else:
+                if obs['is_last']:
+                    self._faults.finished(worker)
+                return obs
 
     def _restart(self, worker: int) -> None:
         """Replace an environment that failed by a new one, and reset that."""
         self._envs[worker].kill()
         self._attempts[worker] += 1
         self._envs[worker] = self._make(worker)
-        found = self._ask(worker, lambda env: env.spaces())
+        found = self._ask(worker, lambda env: env.spaces(), 'start')
         self._check_spaces(worker, [(self.obs_space, self.act_space), found])
         self._actions['reset'][worker] = True
         self._send(worker)
@@ -221,15 +213,19 @@ class Driver:
         make, attempt = self._makers[index], self._attempts[index]
         if attempt and accepts(make, 'attempt'):
             make = functools.partial(make, attempt=attempt)
-        return self._kind(make, index, self._timeout)
+        with Wait(f'env {index} to be made'):
+            return self._kind(make, index, self._timeout)
 
-    def _ask(self, worker: int, fn: Callable[[Any], Any]) -> Any:
+    def _ask(self, worker: int, fn: Callable[[Any], Any], what: str) -> Any:
         """Return fn(env); a UserError of it gets the environment and its step."""
         try:
-            return fn(self._envs[worker])
+            with Wait(f'env {worker} to {what}, step {self._steps}'):
+                return fn(self._envs[worker])
+        except Unguarded:
+            raise
         except UserError as error:
             place = f', step {self._steps}' if self._steps else ''
-            raise UserError(f'Env {worker}{place}: {error}') from error
+            raise UserError(f'Env {worker}{place}: {cut(str(error))}') from error
 
     def _mask(self, acts: Step, over: np.ndarray) -> Step:
         """Check the policy's actions and return copies with zeros where episodes are over."""

@@ -92,7 +92,7 @@ class ForeignWorker(workers.ProcessEnv):
             self._process: Any = _Command(python, theirs.fileno())
             conn = connection.Connection(ours.detach())
         self._conn: Any = Wire(conn)
-        self._end = weakref.finalize(self, workers.end, self._process, self._conn)
+        self._end = weakref.finalize(self, workers.end, self._process, self._conn, index)
         self.send(factory)
 
     def spaces(self) -> tuple[Spaces, Spaces]:
@@ -156,7 +156,8 @@ def serve(conn: Any) -> None:
     """Run one environment for the process at the other end of a connection."""
     threading.Thread(target=_end_with, args=(conn.fileno(),), daemon=True).start()
     wire = Wire(conn)
-    workers.serve(wire, lambda: _Plain(construct(wire.recv())()))
+    make = lambda: _Plain(construct(wire.recv())())
+    workers.serve(wire, make, 'an environment of run.env_python')
 
 
 class _Plain:

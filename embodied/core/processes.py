@@ -21,8 +21,8 @@ from typing import Any
 import cloudpickle
 
 from . import output
-from .driver import accepts
 from .errors import NotFinite, UserError
+from .workers import UNGUARDED, Unguarded, accepts, leave_if_imported
 
 HOUR = 3600.0  # seconds within which restarts are counted
 GRACE = 8.0  # seconds in which a process may save and end
@@ -35,8 +35,8 @@ class Process:
     A function with a parameter `attempt` gets how often it was restarted within an hour.
 
     `restarts`: how often an hour it is started anew after it was killed. With `always` it is
-    so after an error too, which is right for environments alone: errors in the others come
-    back.
+    so after it ended by itself without a word too, as environments may. Errors that it says
+    end it for good.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Process:
         self.failure = error or (_ended(self.name, code) if code else None)
         now = time.monotonic()
         self._restarted = [x for x in self._restarted if now - x < HOUR]
-        again = killed or (self.always and not isinstance(error, UserError))
+        again = killed or (self.always and code != UNGUARDED and not error)
         if not self.failure or not again or len(self._restarted) >= self.restarts:
             return False
         self._restarted.append(now)
@@ -106,6 +106,7 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _start(self) -> None:
+        leave_if_imported()
         context = multiprocessing.get_context('spawn')
         self._conn, theirs = context.Pipe(duplex=False)
         self._process = context.Process(
@@ -265,6 +266,8 @@ def _error(kind: str, name: str, text: str) -> Exception:
 
 
 def _ended(name: str, code: int | None) -> Exception:
+    if code == UNGUARDED:
+        return Unguarded()
     if code is not None and code < 0:
         return RuntimeError(f'The process {name!r} was ended by {signal.Signals(-code).name}.')
     return RuntimeError(f'The process {name!r} ended with code {code}.')

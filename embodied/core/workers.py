@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from typing import Any
 
@@ -23,12 +23,26 @@ import cloudpickle
 from . import forks, output, warn
 from .base import Spaces, Step
 from .errors import UserError
+from .faults import Failed, Lost, cut
 from .guest import Guest
+from .waiting import Wait
 
+UNGUARDED = 78  # exit code of a process that imports a script which would start it again
+CLOSING = 60.0  # seconds that an environment may take to close
 END, GONE = 'end', 'gone'  # what a process gets instead of an action
 WARNING = 'warning'  # what is no answer, but to be said once for all environments
 GRACE = 5.0  # seconds in which a process may end by itself
 PAUSE = 0.1  # seconds between two looks at whether it has
+
+
+class Unguarded(UserError):
+    """The script that was started starts processes when it is imported."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            'A script that starts processes (run.debug False) must do so below the line `if '
+            "__name__ == '__main__':`, since each of them imports it; add that line."
+        )
 
 
 class LocalEnv:
@@ -40,7 +54,7 @@ class LocalEnv:
     def __init__(self, make: Callable, index: int, timeout: float = 0.0):
         self.index = index
         self._guest = Guest()
-        self._env = self._guest(make)
+        self._env: Any = self._guest(make)
         self._action: Step = {}
 
     def spaces(self) -> tuple[Spaces, Spaces]:
@@ -59,12 +73,13 @@ class LocalEnv:
         """There is nothing to start early here."""
 
     def close(self) -> None:
-        self._guest(self._env.close)
+        env, self._env = self._env, None
+        if env is not None:
+            close(env, f'env {self.index}', self._guest)
 
     def kill(self) -> None:
-        """Close an environment that failed, which may fail again."""
-        with contextlib.suppress(Exception):
-            self._guest(self._env.close)
+        """Close an environment that failed."""
+        self.close()
 
 
 class ProcessEnv:
@@ -72,15 +87,16 @@ class ProcessEnv:
 
     The process ends when this object is closed or collected and when this process ends in
     any way, since its end of the pipe closes with it. An error in it is raised by `spaces` or
-    `receive`: UserError stays UserError, all else becomes a RuntimeError with the index of
-    the environment and the traceback of the process. So does an answer that does not come
-    within `timeout` seconds (0: wait for ever).
+    `receive`: UserError stays UserError, all else becomes Failed with the index of the
+    environment and the traceback of the process. Lost says that the process ended, or that an
+    answer does not come within `timeout` seconds (0: wait for ever).
     """
 
     def __init__(self, make: Callable, index: int, timeout: float = 0.0):
         self.index = index
         self._timeout = timeout
         self._asked = time.monotonic()
+        leave_if_imported()
         context = multiprocessing.get_context('spawn')
         self._conn, theirs = context.Pipe()
         self._process = context.Process(
@@ -91,7 +107,7 @@ class ProcessEnv:
         )
         self._process.start()
         theirs.close()  # or the end of the process would not be seen
-        self._end = weakref.finalize(self, end, self._process, self._conn)
+        self._end = weakref.finalize(self, end, self._process, self._conn, index)
 
     @property
     def pid(self) -> int | None:
@@ -137,11 +153,13 @@ class ProcessEnv:
         except (EOFError, OSError):
             _join(self._process, 5)
             code = self._process.exitcode
-            raise RuntimeError(f'Env {self.index}: its process ended (code {code}).') from None
+            if code == UNGUARDED:
+                raise Unguarded from None
+            raise Lost(f'Env {self.index}: its process ended (code {code}).') from None
         if error == 'user':
             raise UserError(value)
         if error:
-            raise RuntimeError(f'Env {self.index} failed in its process:\n{value}')
+            raise Failed(f'Env {self.index} failed in its process:\n{value}')
         return value
 
     def _receive(self) -> Any:
@@ -153,12 +171,12 @@ class ProcessEnv:
             warn.once(*value)
 
     def _await(self) -> None:
-        """Raise a RuntimeError if the answer takes too long."""
+        """Raise Lost if the answer takes too long."""
         if not self._timeout:
             return
         left = self._asked + self._timeout - time.monotonic()
         if not self._conn.poll(max(0.0, left)):
-            raise RuntimeError(
+            raise Lost(
                 f'Env {self.index}: no answer for {self._timeout:g} s (run.env_timeout).'
             )
 
@@ -170,11 +188,15 @@ def _serve(conn: connection.Connection, factory: bytes) -> None:
     # sees this one as a daemon, and would end it if all else failed.
     multiprocessing.current_process().daemon = False
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
-    serve(conn, lambda: cloudpickle.loads(factory)())
+    name = multiprocessing.current_process().name.replace('env', 'env ')
+    serve(conn, lambda: cloudpickle.loads(factory)(), name)
 
 
-def serve(conn: Any, make: Callable) -> None:
-    """Answer with the spaces of `make()`, and then to each action with its observation."""
+def serve(conn: Any, make: Callable, name: str) -> None:
+    """Answer with the spaces of `make()`, and then to each action with its observation.
+
+    name: of the environment, in warnings.
+    """
     env = action = None
     warn.hand_over(lambda topic, text: _warn(conn, topic, text))
     output.guard()
@@ -188,7 +210,7 @@ def serve(conn: Any, make: Callable) -> None:
             _report(conn, error)
         finally:
             if env is not None:
-                env.close()
+                close(env, name)
     if action == GONE or multiprocessing.active_children():  # they end with it
         sys.stdout.flush()
         os.killpg(0, signal.SIGKILL)
@@ -220,19 +242,25 @@ def _warn(conn: Any, topic: str, text: str) -> None:
 def _report(conn: Any, error: Exception) -> None:
     """Send an error as text, since its class may not exist where it is received."""
     if isinstance(error, UserError):
-        message = 'user', str(error)
+        message = 'user', cut(str(error))
     else:
-        message = 'bug', ''.join(traceback.format_exception(error))
+        message = 'bug', cut(''.join(traceback.format_exception(error)))
     with contextlib.suppress(OSError):  # the parent is gone
         conn.send(message)
 
 
-def end(process: Any, conn: Any) -> None:
+def end(process: Any, conn: Any, index: int) -> None:
     """Ask, wait, and then end the process and everything that it started."""
     with contextlib.suppress(OSError):
         conn.send(END)
     conn.close()
     _join(process, GRACE)
+    if process.exitcode is None:
+        print(
+            f'Warning: env {index} did not close within {GRACE:g} s; its process is ended by '
+            'force.',
+            flush=True,
+        )
     _kill(process)
     process.join()
 
@@ -252,6 +280,55 @@ def _kill(process: Any) -> None:
         # The group may hold more than the process; or nothing, if that ended alone.
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
+
+
+def leave_if_imported() -> None:
+    """End this process if it was started to run something, and imports the script for that.
+
+    Where the script lacks `if __name__ == '__main__':`, it would start processes once more.
+    The process that started this one raises Unguarded.
+    """
+    if getattr(multiprocessing.current_process(), '_inheriting', False):
+        os._exit(UNGUARDED)
+
+
+class _Late(BaseException):
+    """An environment did not close in time; nothing in it is to catch this."""
+
+
+def close(env: Any, name: str, guest: Guest | None = None) -> None:
+    """Close an environment; errors, and a close that takes too long, become a warning.
+
+    Only the main thread can be called back from a close that hangs, and not from one that
+    hangs outside of Python: the wait is said once a minute all the same.
+    """
+    try:
+        with Wait(f'the close of {name}'), _limit(CLOSING):
+            (guest or Guest())(env.close)
+    except _Late:
+        print(f'Warning: {name} did not close within {CLOSING:g} s; left as it is.', flush=True)
+    except Exception as error:
+        reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+        print(f'Warning: {name} did not close well: {reason:.300}', flush=True)
+
+
+@contextlib.contextmanager
+def _limit(seconds: float) -> Iterator[None]:
+    """Raise _Late in the main thread when the time is over."""
+
+    def late(number: int, frame: Any) -> None:
+        raise _Late
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, late)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
 
 
 def accepts(factory: Callable, name: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.waiting import Wait
 from .notices import Notices
 
 Summary = tuple[int, str, Any]  # step on the x axis, name, array or str
@@ -95,7 +96,8 @@ class Logger:
         """Write what is left, and close every output once it has written everything."""
         self.write()
         for output in self.outputs:
-            self._try(output.name, output.close)
+            with Wait(f'the output {output.name} to finish'):
+                self._try(output.name, output.close)
 
     def _tell(self, method: str, *args: Any, **kwargs: Any) -> None:
         for output in self.outputs:

@@ -31,6 +31,7 @@ def eval_only(
     whose metrics this would replace, and at the end if there are fewer episodes than
     run.episodes.
     """
+    start.check(args)
     start.find_agent(args)
     start.check_untrained(args)
     with output.guarded(), signals.Stop() as stop, lock.held(args.logdir):

@@ -8,10 +8,15 @@ from typing import Any
 from ..core import checkpoint, pickled
 from ..core.driver import Driver, accepts
 from ..core.errors import UserError
+from ..core.workers import leave_if_imported
 
 
 def check(args: Any) -> None:
-    """Raise UserError for lengths that do not fit each other."""
+    """Raise UserError for lengths that do not fit each other.
+
+    In a process that imports the script of the run, see `leave_if_imported`, this is its end.
+    """
+    leave_if_imported()
     report = args.report_length * args.consec_report
     train = args.batch_length * args.consec_train
     if report > train:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import embodied
-from embodied.core import driver as driver_module
+from embodied.core import faults
 from embodied.core import workers as workers_module
 from tests.doubles import CounterEnv, DoubleAgent, FaultyEnv
 
@@ -411,53 +411,68 @@ def faulty(fault, at: int = 5, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ('fault', 'parallel', 'reason'),
+    ('fault', 'at', 'parallel', 'reason'),
     [
-        ('raise', False, 'ZeroDivisionError: fault at 5'),
-        ('raise', True, 'ZeroDivisionError: fault at 5'),
-        ('kill', True, r'its process ended \(code -9\)'),
-        ('hang', True, r'no answer for 5 s \(run\.env_timeout\)'),
+        ('raise', 15, False, 'ZeroDivisionError: fault at 15'),
+        ('raise', 15, True, 'ZeroDivisionError: fault at 15'),
+        ('kill', 5, True, r'its process ended \(code -9\)'),
+        ('hang', 5, True, r'no answer for 5 s \(run\.env_timeout\)'),
     ],
 )
 def test_an_env_that_fails_is_restarted_with_its_episode_cut(
-    tmp_path: pathlib.Path, capsys, fault: str, parallel: bool, reason: str
+    tmp_path: pathlib.Path, capsys, fault: str, at: int, parallel: bool, reason: str
 ):
-    makes = [CounterEnv, faulty(fault, env=1, marker=str(tmp_path / 'marker'))]
+    makes = [CounterEnv, faulty(fault, at, env=1, marker=str(tmp_path / 'marker'))]
     driver = embodied.Driver(makes, parallel, timeout=5.0, restarts=1)
     seen, pids = record(driver), pids_of(driver) if parallel else []
-    driver(constant_policy, steps=24)
-    assert [int(x['step']) for x in seen[0]] == [*range(10), 0, 1]
-    assert [int(x['step']) for x in seen[1]] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]
+    driver(constant_policy, steps=44)
+    assert [int(x['step']) for x in seen[0]] == [*range(10), *range(10), 0, 1]
+    lives = [*range(at), *range(22 - at)]
+    assert [int(x['step']) for x in seen[1]] == [x % 10 for x in lives]
     assert [bool(x['is_first']) for x in seen[1]] == [x['step'] == 0 for x in seen[1]]
-    assert not any(x['is_last'] or x['is_terminal'] for x in seen[1])
+    for x in seen[1]:
+        assert x['is_last'] == x['is_terminal'] == (x['step'] == 9)
     out = capsys.readouterr().out
     assert re.search(r'^Env 1 is restarted \(1 of 1 an hour.*' + reason, out, re.M), out
     assert not any(alive(pid) for pid in pids[1:])
     driver.close()
 
 
+def failing_elsewhere(attempt: int = 0) -> CounterEnv:
+    """An environment that fails after its first episode, in each life in another line."""
+
+    class Failing(CounterEnv):
+        def step(self, action: dict) -> dict:
+            if self.episode == 0 and self.done:
+                text = f'raise ZeroDivisionError("fault of life {attempt}")'
+                exec(compile('\n' * attempt + text, 'elsewhere.py', 'exec'))
+            return super().step(action)
+
+    return Failing(length=3)
+
+
 @pytest.mark.parametrize('parallel', [False, True])
 def test_restarts_are_limited_and_the_error_keeps_its_traceback(capsys, parallel: bool):
-    driver = embodied.Driver([faulty('raise', at=1)], parallel, restarts=2)
+    driver = embodied.Driver([failing_elsewhere], parallel, restarts=2)
     seen = record(driver)
-    with pytest.raises((ZeroDivisionError, RuntimeError), match='fault at 1') as info:
+    with pytest.raises((ZeroDivisionError, RuntimeError), match='fault of life 2') as info:
         driver(constant_policy, steps=100)
-    assert [int(x['step']) for x in seen[0]] == [0, 0, 0]
+    assert [int(x['step']) for x in seen[0]] == [0, 1, 2] * 3
     assert capsys.readouterr().out.count('is restarted') == 2
     text = str(info.value) if parallel else ''.join(traceback.format_exception(info.value))
-    assert 'doubles.py' in text  # where it was raised
+    assert 'elsewhere.py' in text  # where it was raised
 
 
 def test_restarts_count_within_an_hour(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(driver_module.time, 'monotonic', lambda: now)
-    driver = embodied.Driver([faulty('raise', at=3)], parallel=False, restarts=1)
+    monkeypatch.setattr(faults.time, 'monotonic', lambda: now)
+    driver = embodied.Driver([faulty('raise', at=13)], parallel=False, restarts=1)
     for _ in range(5):
-        driver(constant_policy, steps=3)
-        now += driver_module.HOUR + 1
-    driver(constant_policy, steps=3)
+        driver(constant_policy, steps=13)
+        now += faults.HOUR + 1
+    driver(constant_policy, steps=13)
     with pytest.raises(ZeroDivisionError):
-        driver(constant_policy, steps=3)
+        driver(constant_policy, steps=13)
 
 
 def test_an_env_that_fails_at_its_restart_counts_again(tmp_path: pathlib.Path):
@@ -465,14 +480,16 @@ def test_an_env_that_fails_at_its_restart_counts_again(tmp_path: pathlib.Path):
 
     def make() -> CounterEnv:
         made.append(len(made))
-        if len(made) in (2, 3):
+        if len(made) == 2:
             raise OSError('no licence')
-        return FaultyEnv(fault='raise', at=2, marker=str(tmp_path / 'marker'))
+        if len(made) == 3:
+            raise OSError('no server')
+        return FaultyEnv(fault='raise', at=12, marker=str(tmp_path / 'marker'))
 
     driver = embodied.Driver([make], parallel=False, restarts=3)
     seen = record(driver)
-    driver(constant_policy, steps=4)
-    assert [int(x['step']) for x in seen[0]] == [0, 1, 0, 1]
+    driver(constant_policy, steps=14)
+    assert [int(x['step']) for x in seen[0]] == [*range(10), 0, 1, 0, 1]
     assert len(made) == 4
 
 

@@ -115,17 +115,18 @@ def test_what_was_killed_is_started_anew_as_often_as_allowed(group, tmp_path, ca
     assert '2 of 2 an hour: run.env_restarts' in capfd.readouterr().out
 
 
-def test_errors_of_environments_are_tried_again_but_not_those_of_users(group):
+def test_mistakes_of_users_are_not_tried_again(group):
     group.start('env', functools.partial(fail, UserError('space')), restarts=9, always=True)
     assert group.failed.wait(LIMIT)
     with pytest.raises(UserError, match='space'):
         group.check()
 
 
-def test_an_environment_that_fails_is_started_anew(group, capfd):
-    group.start('env', functools.partial(fail, ZeroDivisionError()), restarts=1, always=True)
+@pytest.mark.parametrize(('error', 'restarts'), [(SystemExit(5), 1), (ZeroDivisionError(), 0)])
+def test_an_environment_that_ends_without_a_word_is_started_anew(group, capfd, error, restarts):
+    group.start('env', functools.partial(fail, error), restarts=1, always=True)
     assert group.failed.wait(LIMIT)
-    assert capfd.readouterr().out.count('It is restarted') == 1
+    assert capfd.readouterr().out.count('It is restarted') == restarts
 
 
 def deaf(path):

@@ -231,10 +231,21 @@ def test_an_env_that_raises_is_restarted_and_then_ends_the_run(tmp_path, debug):
     flags = f'--run.debug {debug} --run.envs 2 --run.env_restarts 2'
     program = Program(tmp_path, flags, double)
     assert program.end() == 1
-    assert program.out.count('Env 1 is restarted (') == 2
-    assert 'ZeroDivisionError: fault at 60' in program.err
-    assert 'doubles.py' in program.err  # where it was raised
+    assert program.out.count('Env 1 is restarted (') == 1
+    assert program.out.count('Traceback') == 1
+    assert 'Env 1 is not restarted: it failed twice in a row with the same' in program.out
+    for text in (program.out, program.err):
+        assert 'ZeroDivisionError: fault at 60' in text
+        assert 'doubles.py' in text  # where it was raised
     assert step_of(tmp_path) > 0
+
+
+@pytest.mark.parametrize('flags', ['--run.debug True', '--run.debug False'])
+def test_a_short_run_whose_env_fails_in_its_first_episode_is_an_error(tmp_path, flags):
+    program = Program(tmp_path, f'--run.steps 100 {flags}', {'fault': 'raise', 'at': 5})
+    assert program.end() == 1
+    assert 'Env 0 is not restarted: it failed before it had finished an episode' in program.out
+    assert 'ZeroDivisionError: fault at 5' in program.err
 
 
 def test_an_env_process_that_dies_costs_its_episode_only(tmp_path):

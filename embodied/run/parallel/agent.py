@@ -13,6 +13,7 @@ from ... import logging
 from ...core import checkpoint, clocks, output, rpc, signals
 from ...core.errors import NotFinite
 from ...core.guest import Guest
+from ...core.waiting import Wait
 from .. import lock, start
 from ..saver import Saver
 from . import common
@@ -153,12 +154,13 @@ class Run:
     def _catch_up(self) -> None:
         """Take over the count of the logger, which is waited for."""
         future = self._clients['learner_logger'].call('step')
-        while True:
-            with contextlib.suppress(rpc.Timeout):
-                known = future.result(common.PAUSE)['step']
-                break
-            if self._stop.requested or self._failed():
-                return
+        with Wait(f'the logger at {self._args.logger_addr} to say its step'):
+            while not future.done():
+                with contextlib.suppress(rpc.Timeout):
+                    future.result(common.PAUSE)
+                if self._stop.requested or self._failed():
+                    return
+        known = future.result()['step']
         self._step.load(max(int(known), int(self._step)))
 
     def _drain(self) -> None:

@@ -10,7 +10,8 @@ import cloudpickle
 
 from ...core import checkpoint, output, processes, rpc, signals
 from ...core.errors import UserError
-from .. import lock
+from ...core.waiting import Wait
+from .. import lock, start
 from . import common, envs
 from .agent import parallel_agent
 from .logger import parallel_logger
@@ -38,6 +39,7 @@ def combined(
     run.env_restarts times an hour, and goes on where it saved; an error in one ends the run,
     after all have saved. Raises that error.
     """
+    start.check(args)
     args = addresses(args)
     with (
         output.guarded(),
@@ -45,19 +47,19 @@ def combined(
         lock.held(args.logdir),
         contextlib.closing(processes.Group()) as group,
     ):
-        start = functools.partial(group.start, restarts=args.env_restarts)
-        logger = start('logger', functools.partial(parallel_logger, _bytes(make_logger), args))
+        begin = functools.partial(group.start, restarts=args.env_restarts)
+        logger = begin('logger', functools.partial(parallel_logger, _bytes(make_logger), args))
         others = [logger]
         if not args.remote_replay:
             makers = map(_bytes, (make_replay_train, make_replay_eval, make_stream))
-            others.insert(0, start('replay', functools.partial(parallel_replay, *makers, args)))
+            others.insert(0, begin('replay', functools.partial(parallel_replay, *makers, args)))
         step = _step(args)
         makers = map(_bytes, (make_env_train, make_env_eval))
         actors = [] if args.remote_envs else envs.start(group, *makers, args, step)
         try:
             if args.agent_process:
                 run = functools.partial(parallel_agent, _bytes(make_agent), args, ready)
-                _supervise(group, start('agent', run), stop)
+                _supervise(group, begin('agent', run), stop)
             else:
                 parallel_agent(make_agent, args, ready, stop, group.failed.is_set)
         except Exception:
@@ -65,9 +67,11 @@ def combined(
             raise
         finally:
             # Environments first, and the logger last, so that nobody waits for anybody.
-            group.end(actors)
+            with Wait('the environments to close'):
+                group.end(actors)
             for part in others:
-                group.end([part], SAVING)
+                with Wait(f'the {part.name} to save and end'):
+                    group.end([part], SAVING)
         group.check()
 
 
@@ -97,7 +101,8 @@ def _supervise(group: processes.Group, agent: processes.Process, stop: signals.S
     stop.begin()
     while group.watches(agent) and not stop.requested and not group.failed.is_set():
         time.sleep(common.PAUSE)
-    group.end([agent], SAVING)
+    with Wait('the agent to save and end'):
+        group.end([agent], SAVING)
 
 
 def _step(args: Any) -> int:

@@ -17,17 +17,21 @@ from typing import Any
 import numpy as np
 
 from ...core import output, processes, rpc, signals, warn
-from ...core.driver import accepts
 from ...core.errors import UserError
-from ...core.guest import Guest
+from ...core.faults import Faults, cut
+from ...core.waiting import Wait
+from ...core.workers import LocalEnv, accepts, leave_if_imported
 from . import common
+
+ATTEMPTS = 1000  # how far a restart within a process is from those of the process
 
 
 def parallel_envs(make_env: Any, make_env_eval: Any, args: Any) -> None:
     """Run run.envs training and run.eval_envs evaluation environments until the run ends.
 
-    One that ends by an error or a kill is started anew, up to run.env_restarts times an hour.
+    One that is killed is started anew, up to run.env_restarts times an hour.
     """
+    leave_if_imported()
     common.check_address(args, 'actor_addr')
     with (
         output.guarded(),
@@ -63,32 +67,29 @@ def parallel_env(
 
     Evaluation environments are made with their number among their like. A make_env with
     parameters `step` or `attempt` gets where the run goes on and how often this environment
-    was restarted. Raises UserError for an observation that the actor does not take.
+    was restarted. An environment that raises is made anew unless that is no use (see
+    `core.faults`). Raises UserError for an observation that it or the actor does not take.
     """
     common.check_address(args, 'actor_addr')
-    options = {'step': step, 'attempt': attempt}
-    make = common.factory(make_env)
-    options = {k: v for k, v in options.items() if v and accepts(make, k)}
+    make = functools.partial(common.factory(make_env), envid - args.envs * is_eval)
+    make = functools.partial(make, step=step) if step and accepts(make, 'step') else make
     with output.guarded(), _ending(), contextlib.ExitStack() as stack:
-        guest = Guest()  # or an exit of it would look like the end of the run
-        env = guest(make, envid - args.envs * is_eval, **options)
-        stack.callback(guest, env.close)
+        env = stack.enter_context(contextlib.closing(_Env(make, envid, args, attempt)))
         client = rpc.Client(args.actor_addr, f'env{envid}', server='actor')
         stack.callback(client.close)
-        watch = _Watch(envid, args.env_timeout)
-        act = {k: np.zeros(space.shape, space.dtype) for k, space in env.act_space.items()}
-        act['reset'] = np.ones((), bool)
+        wait = Wait(f'env {envid} for the actor at {args.actor_addr}')
         warnings: list[list[str]] = []  # that the actor says, once for all environments
         warn.hand_over(lambda *warning: warnings.append([*warning]))
         stack.callback(warn.hand_over, None)
+        act = env.first()
         actor, word = client.call('ident'), 'go'
         while word != 'end':
-            with watch:
-                obs = guest(env.step, act)
-            about = {'actor': _result(actor), 'envid': envid, 'is_eval': is_eval}
-            about |= {'obs': obs, 'warnings': [*warnings]}
-            warnings.clear()
-            act, word = _result(client.call('act', about))
+            obs = env.step(act)
+            with wait:
+                about = {'actor': _result(actor), 'envid': envid, 'is_eval': is_eval}
+                about |= {'obs': obs, 'warnings': [*warnings]}
+                warnings.clear()
+                act, word = _result(client.call('act', about))
             if word == 'reset':
                 actor = client.call('ident')
             act['reset'] = np.asarray(word == 'reset' or bool(obs['is_last']))
@@ -99,6 +100,61 @@ def _result(future: Any) -> Any:
         return future.result()
     except rpc.RemoteError as error:
         raise UserError(str(error)) from None
+
+
+class _Env:
+    """The environment of this process, made anew where that is of use when it raises."""
+
+    def __init__(self, make: Any, envid: int, args: Any, attempt: int):
+        self._make, self._envid, self._attempt = make, envid, attempt
+        self._faults = Faults(args.env_restarts)
+        self._watch = _Watch(envid, args.env_timeout)
+        self._steps = 0
+        self._env = self._new(attempt)
+
+    def first(self) -> dict[str, Any]:
+        """The action that resets."""
+        _, act_space = self._env.spaces()
+        act = {k: np.zeros(space.shape, space.dtype) for k, space in act_space.items()}
+        return {**act, 'reset': np.ones((), bool)}
+
+    def step(self, act: dict[str, Any]) -> dict[str, Any]:
+        """Act, and return what follows: the begin of an episode after a restart."""
+        self._steps += 1
+        failed = False
+        while True:
+            try:
+                if failed:
+                    act = self._restart()
+                with self._watch, Wait(f'env {self._envid} to answer, step {self._steps}'):
+                    self._env.send(act)
+                    obs = self._env.receive()
+            except UserError as error:
+                place = f'Env {self._envid}, step {self._steps}'
+                raise UserError(f'{place}: {cut(str(error))}') from error
+            except Exception as error:
+                self._faults.add(self._envid, error)
+                failed = True
+            else:
+                if obs['is_last']:
+                    self._faults.finished(self._envid)
+                return obs
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _restart(self) -> dict[str, Any]:
+        self._env.kill()
+        self._attempt += ATTEMPTS
+        self._env = self._new(self._attempt)
+        return self.first()
+
+    def _new(self, attempt: int) -> LocalEnv:
+        make = self._make
+        if attempt and accepts(make, 'attempt'):
+            make = functools.partial(make, attempt=attempt)
+        with Wait(f'env {self._envid} to be made'):
+            return LocalEnv(make, self._envid)
 
 
 class _Watch:
@@ -125,7 +181,7 @@ class _Watch:
                     f'Env {self._envid}: no answer for {self._timeout:g} s (run.env_timeout).',
                     flush=True,
                 )
-                os._exit(1)
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager

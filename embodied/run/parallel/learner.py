@@ -9,6 +9,7 @@ from elements import timer
 from ...core import rpc
 from ...core.base import Stream
 from ...core.errors import UserError
+from ...core.waiting import Wait
 from ...logging import Aggregate, Rate
 from ..learner import check_finite
 from .common import PAUSE
@@ -38,14 +39,15 @@ class Remote(Stream):
     def __next__(self) -> dict:
         self._ask()
         future = self._futures[0]
-        while True:
-            try:
-                data = future.result(PAUSE)
-            except rpc.Timeout:
-                self._tick()
-                continue
-            self._futures.popleft()
-            return data
+        with Wait(f'the replay server at {self._client.addr} to give a batch'):
+            while True:
+                try:
+                    data = future.result(PAUSE)
+                except rpc.Timeout:
+                    self._tick()
+                    continue
+                self._futures.popleft()
+                return data
 
     def save(self) -> None:
         """The place is the server's."""

@@ -13,6 +13,7 @@ import numpy as np
 from ... import logging
 from ...core import checkpoint, clocks, output, rpc, signals
 from ...core.errors import UserError
+from ...core.waiting import Wait
 from ...replay.journal import Request
 from ...replay.limiters import SamplesPerInsert
 from .. import lock, start
@@ -154,7 +155,7 @@ class Service:
     def sample_train(self) -> dict:
         """A batch to train on, once the limiter allows its sequences."""
         for _ in range(self._args.batch_size):
-            with self.waits['sample']:
+            with self.waits['sample'], Wait('the environments, for steps to train on'):
                 self._await(self._wait_sample)
             self.limiter.sample()
         self.traffic = True
@@ -202,7 +203,7 @@ class Service:
     def _insert_train(self, transitions: dict, workers: list, request: Request | None) -> None:
         if request and self.train.received(request):
             return
-        with self.waits['insert']:
+        with self.waits['insert'], Wait('the learner, as run.train_ratio wants'):
             while not (time.monotonic() < self._drained or self.limiter.wait_insert(WAIT)):
                 pass
         started = self.limiter.size > 0 and len(self.train) >= self.minimum
