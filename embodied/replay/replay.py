@@ -267,10 +267,13 @@ class Replay:
         self._check_count(data)
 
     def _check_count(self, data: Mapping[str, Any]) -> None:
-        """Warn if items are missing that were there when `data` was saved."""
+        """Warn if items are missing that were there when `data` was saved.
+
+        Where none is left, the run says so, for which it is no news if the folder was emptied.
+        """
         saved = data.get('items', 0) if data.get('length') == self.length else 0
         wanted = saved if self.capacity is None else min(saved, self.capacity)
-        if len(self) < wanted and self.directory is not None:
+        if 0 < len(self) < wanted and self.directory is not None:
             warnings.warn(
                 f'Replay {self.name!r} found {len(self):,} items in {self.directory}, but its '
                 f'checkpoint counts {wanted:,}: files are missing there.',

@@ -40,7 +40,7 @@ def resumed(args: Any, name: str, parts: dict[str, Any]) -> checkpoint.Checkpoin
 
 
 def save(cp: checkpoint.Checkpoint, end: bool = False) -> None:
-    """Save; a full disk is reported, and at the end a UserError. An earlier one stays."""
+    """Save; a full disk is reported, and at the end a UserError. One before it stays."""
     try:
         if end:
             persistent(cp.save, f'Cannot save in {cp.directory}')

@@ -271,6 +271,8 @@ class Anew:
 
     def load(self, data: dict) -> None:
         self._replay.load(data, anew=True)
+        if (items := data.get('items', 0)) and not len(self._replay):
+            print(f'Replay data are missing: 0 of {items:,} items', flush=True)
 
 
 class Waits:

@@ -1,5 +1,6 @@
 """The replay server: what it takes and refuses, its limiter, and its end."""
 
+import shutil
 import threading
 
 import elements
@@ -287,6 +288,19 @@ def test_a_request_that_comes_again_waits_for_no_limiter(make):
     add(service, transitions([0], step=29), (b'c' * 16, 29))  # or it would wait for ever
     assert len(service.train) == 30 - 4
     assert size == 30
+
+
+def test_a_replay_that_was_emptied_is_missed(make, tmp_path, capsys):
+    service = make()
+    for step in range(12):
+        add(service, transitions([0, 3], [False, True], step))
+    saved = {name: server.Anew(getattr(service, name)).save() for name in ('train', 'eval')}
+    shutil.rmtree(tmp_path / 'replay')
+    again = make()
+    for name, data in saved.items():
+        server.Anew(getattr(again, name)).load(data)
+    assert capsys.readouterr().out.count('Replay data are missing: 0 of 8 items') == 1
+    assert len(again.eval) == len(service.eval) > 0
 
 
 def test_waits_that_go_on_count():
