@@ -27,9 +27,10 @@ def train(
     `embodied.Env`; it is called once more than there are environments. Or an environment
     itself, which then is the only one and stays in this process and open. Or a name: an id of
     Gymnasium or a task, such as `CartPole-v1` or `crafter_reward`. configs: blocks.
-    With processes (`run.debug False`, parallel scripts) a script calls it below the line
-    `if __name__ == '__main__':`, since each of them imports it.
     flags: keys of configs.yaml, nested, such as `run={'steps': 1e5}, seed=1`.
+
+    With processes (`run.debug False`, parallel scripts) a script calls this below the line
+    `if __name__ == '__main__':`, since each of them imports the script.
 
     An existing run in the folder goes on. Raises UserError for what does not fit.
     """

@@ -7,11 +7,15 @@ import sys
 import threading
 import time
 
+import elements
+import numpy as np
 import pytest
 
 import dreamerv3
 import embodied
-from embodied.core import waiting, workers
+from embodied.core import rpc, waiting, workers
+from embodied.run.parallel.actor import dismiss
+from embodied.run.parallel.envs import parallel_env
 from tests.core.test_driver import constant_policy
 from tests.doubles import CounterEnv
 
@@ -89,6 +93,18 @@ def test_an_output_that_takes_long_at_the_end_is_named(often, said):
             assert said('^Waiting .*: the output slow to finish$')
 
     embodied.logging.Logger(0, [Slow()]).close()
+
+
+def test_an_environment_in_parallel_says_that_it_waits_for_the_actor(often, said):
+    address = rpc.fill('localhost:{auto}')
+    flags = {'actor_addr': address, 'envs': 1, 'eval_envs': 0, 'env_timeout': 0.0}
+    args = elements.Config(**flags, env_restarts=0, bind='')
+    thread = threading.Thread(target=parallel_env, args=(CounterEnv, 0, args))
+    thread.start()
+    assert said(f'^Waiting .*: env 0 for the actor at {address}$')
+    dismiss({'action': elements.Space(np.int32, (), 0, 5)}, args)
+    thread.join(LIMIT)
+    assert not thread.is_alive()
 
 
 class Closing(CounterEnv):
