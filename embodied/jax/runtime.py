@@ -74,7 +74,8 @@ class Runtime(Agent):
         self._keys = {x: _mix(config.seed, x, self._words) for x in PURPOSES}
         self._begun: dict[tuple, Future] = {}  # what is compiled, or being compiled
         self._tracing = threading.RLock()
-        self._shelf = self._open_shelf()
+        with guarded():
+            self._shelf = self._open_shelf()
         self._copy = jax.jit(
             lambda flat: {k: jnp.copy(v) for k, v in flat.items()},
             out_shardings=sharding.replicated(self.train_mesh),

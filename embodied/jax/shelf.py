@@ -27,8 +27,6 @@ import jax
 from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef, default_registry
 
-from . import settings
-
 MANY = 2000  # files of sources; more are a folder of something else
 LIMIT = 2**30  # bytes of a folder, beyond which steps go that were not used for longest
 PACKAGES = ('jax', 'jaxlib', 'equinox', 'optax', 'numpy', 'elements')
@@ -152,12 +150,13 @@ def _surroundings() -> list:
     """Versions, machine, and settings that change what is traced or compiled."""
     device = jax.devices()[0]
     versions = {x: importlib.metadata.version(x) for x in PACKAGES}
-    options = {k: repr(v) for k, v in jax.config.values.items() if 'cache' not in k}
-    options |= {k: repr(v) for k, v in settings.STEPS.items()}  # whatever it is elsewhere
+    # Those of this thread: an agent makes its shelf with the settings of its steps.
+    names = [k for k in jax.config.values if 'cache' not in k]
+    settings = {k: repr(getattr(jax.config, k, None)) for k in names}
     variables = {x: os.environ.get(x, '') for x in VARIABLES}
     machine = [platform.python_version(), platform.machine(), _processor()]
     backend = [device.platform, device.client.platform_version, jax.device_count()]
-    return [versions, options, variables, machine, backend, jax.process_count()]
+    return [versions, settings, variables, machine, backend, jax.process_count()]
 
 
 @functools.cache
