@@ -1,13 +1,15 @@
 """Blocks, regular expressions, flags, and what a config must satisfy."""
 
+import os
 import pickle
 import re
+import sys
 
 import elements
 import numpy as np
 import pytest
 
-from dreamerv3 import checks, usage
+from dreamerv3 import checks, paths, resume, usage
 from dreamerv3 import config as configs
 from embodied import UserError
 
@@ -219,6 +221,48 @@ def test_overrides_keep_types_strict():
         configs.load(overrides={'batch_size': True})
     with pytest.raises(UserError, match='text'):
         configs.load(overrides={'task': None})
+
+
+def test_every_path_is_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'venv').mkdir()
+    (tmp_path / 'venv' / 'python').symlink_to(sys.executable)
+    (tmp_path / 'old').mkdir()
+    line = (
+        '--logdir runs/{timestamp} --run.from_checkpoint ./old --run.env_python venv/python '
+        '--jax.compilation_cache ~/cache'
+    )
+    config = resolve(line)
+    assert config.logdir.startswith(f'{tmp_path}/runs/20')
+    assert config.run.from_checkpoint == f'{tmp_path}/old'
+    assert config.run.env_python == f'{tmp_path}/venv/python'
+    assert config.jax.compilation_cache == os.path.expanduser('~/cache')
+    # What is no path, or none here, stays.
+    config = resolve('--jax.compilation_cache= --run.env_python python3 --logdir a/../b')
+    assert config.run.from_checkpoint == config.jax.compilation_cache == ''
+    assert config.run.env_python == 'python3'
+    assert config.logdir == f'{tmp_path}/b'
+
+
+def test_no_key_that_may_be_a_path_is_forgotten():
+    """Others name no file: blocks, tasks, labels, addresses."""
+    texts = {k for k, v in configs.load().flat.items() if isinstance(v, str)}
+    known = re.compile(
+        r'agent\..*|jax\.(platform|compute_dtype|.*_mesh|coordinator_address)|clock_.*|method|'
+        r'env\..*\.(actions|lives|aggregate|resize)|logger\.(filter|user)|replay\.\w+|script|'
+        r'run\.(.*_addr|bind|from_checkpoint_regex)|task'
+    )
+    assert {x for x in texts if not known.fullmatch(x)} == {*paths.KEYS}
+
+
+def test_old_paths_are_no_changes(tmp_path, monkeypatch):
+    """A config.yaml of before may hold them as they were typed."""
+    monkeypatch.chdir(tmp_path)
+    config = resolve('--logdir run --configs debug')
+    configs.save(config.update({'logdir': 'run', 'jax.compilation_cache': '~/.cache/a'}))
+    assert resume.changes(config.update({'jax.compilation_cache': '/b'})) == [
+        f'jax.compilation_cache: {os.path.expanduser("~/.cache/a")} -> /b'
+    ]
 
 
 def test_logdir_that_is_a_file(tmp_path):
