@@ -41,9 +41,9 @@ def equal(a: Any, b: Any) -> bool:
 
 
 class Guard:
-    """One space, made ready to check many values against it."""
+    """One space, made ready to check many values against it; without bounds if not bounded."""
 
-    def __init__(self, space: Any):
+    def __init__(self, space: Any, bounded: bool = True):
         self.space = space
         self._text = is_text(space)
         if not self._text:
@@ -52,7 +52,7 @@ class Guard:
             if space.dtype.kind in 'iu':
                 info = np.iinfo(space.dtype)
                 full = bool((low == info.min).all() and (high == info.max).all())
-            self._bounds = None if full else (low, high)
+            self._bounds = None if full or not bounded else (low, high)
 
     def contains(self, value: Any) -> bool:
         """Whether a value has the dtype and shape of the space and lies within its bounds."""

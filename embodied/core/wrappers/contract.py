@@ -113,17 +113,22 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 
 
 class CheckSpaces(Wrapper):
-    """Raises a UserError for a key or value outside of the spaces, in both directions."""
+    """Raises a UserError for a key or value outside of the spaces, in both directions.
+
+    What is under `log/` is only logged: its bounds do not matter, and it needs no space.
+    """
 
     def __init__(self, env: Env):
         super().__init__(env)
-        self._obs = {k: spaces.Guard(s) for k, s in env.obs_space.items()}
+        bounded = {k: not k.startswith('log/') for k in env.obs_space}
+        self._obs = {k: spaces.Guard(s, bounded[k]) for k, s in env.obs_space.items()}
         self._act = {k: spaces.Guard(s) for k, s in env.act_space.items()}
 
     def step(self, action: Step) -> Step:
         self._check('Action', self._act, action)
         obs = self.env.step(action)
-        self._check('Observation', self._obs, obs)
+        known = {k: v for k, v in obs.items() if k in self._obs or not k.startswith('log/')}
+        self._check('Observation', self._obs, known)
         return obs
 
     def _check(self, what: str, guards: dict, values: Step) -> None:
