@@ -231,7 +231,7 @@ def _check_values(config: elements.Config) -> None:
         pair = isinstance(value, tuple) and key.endswith('.size')
         if pair and (len(value) != 2 or min(value) < 1):
             raise UserError(f'--{key} takes height and width; found {list(value)}.')
-    for key in ('logger.filter', 'run.from_checkpoint_regex'):
+    for key in ('logger.filter', 'run.from_checkpoint_regex', 'env.gym.info'):
         try:
             re.compile(flat[key])
         except re.error as e:

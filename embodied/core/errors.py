@@ -9,7 +9,7 @@ class UserError(ValueError):
     """
 
 
-WORDS = {
+WORDS: dict[type[BaseException], str] = {
     EOFError: 'it ends too early',
     MemoryError: 'it asks for more memory than there is',
     RecursionError: 'it is nested too deeply',
