@@ -1,21 +1,21 @@
 """Training from Python, on an environment of one's own: `dreamerv3.train(make_env, logdir)`."""
 
+import contextlib
 import functools
-import inspect
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import elements
 
 import embodied
 from dreamerv3 import config as configuration
-from dreamerv3 import environments, main
+from dreamerv3 import main, makers
 from embodied import UserError, envs
-from embodied.core import seeds, workers
-from embodied.core.guest import Guest
-from embodied.core.waiting import Wait
+from embodied.core import workers
+
+ANY = 'gym_Env'  # the task until the name of the environment is known
 
 
 def train(
@@ -23,11 +23,13 @@ def train(
 ) -> pathlib.Path:
     """Train until run.steps, as the command line does, and return the folder of the run.
 
-    make_env: a function (or class) without arguments that makes a Gymnasium environment or an
-    `embodied.Env`; it is called once more than there are environments. Or an environment
-    itself, which then is the only one and stays in this process and open. Or a name: an id of
-    Gymnasium or a task, such as `CartPole-v1` or `crafter_reward`. configs: blocks.
-    flags: keys of configs.yaml, nested, such as `run={'steps': 1e5}, seed=1`.
+    make_env: a function (or class) that makes a new Gymnasium environment or `embodied.Env` at
+    each call; one that needs an argument gets the index of the environment. It is called once
+    more than there are environments (with run.agent_process twice, with run.env_python only
+    there). Or an environment itself, which then is the only one of train or eval_only, and
+    stays in this process and open. Or a name: an id of Gymnasium or a task, such as
+    `CartPole-v1` or `crafter_reward`. configs: blocks. flags: keys of configs.yaml, nested, such
+    as `run={'steps': 1e5}, seed=1, env={'gym': {'info': 'is_success|cost'}}`.
 
     With processes (`run.debug False`, parallel scripts) a script calls this below the line
     `if __name__ == '__main__':`, since each of them imports the script.
@@ -36,87 +38,40 @@ def train(
     """
     workers.leave_if_imported()
     flags = configuration.flatten(flags)
-    single = not callable(make_env) and not isinstance(make_env, str)
-    if single:
-        flags = {'run.envs': 1, 'run.debug': True, **flags}
-    task = _named(make_env) if isinstance(make_env, str) else _task(make_env, single)
     names = configs.replace(',', ' ').split() if isinstance(configs, str) else configs
+    single, task = False, ANY
+    if isinstance(make_env, str):
+        task = _named(make_env)
+    elif single := makers.is_env(make_env):
+        flags = {'run.envs': 1, 'run.debug': True, 'run.env_restarts': 0, **flags}
+    # The suite gym takes any name; what is needed to find the own one is in the config.
     config = configuration.load(names, {'task': task, **flags, 'logdir': os.fspath(logdir)})
     config = configuration.finish(config)
     if isinstance(make_env, str):
         main.start(config)
         return pathlib.Path(config.logdir)
-    if single and (config.run.envs > 1 or not config.run.debug):
-        raise UserError(
-            'One environment cannot be shared: give a function that makes environments, or '
-            'leave run.envs at 1 and run.debug at True.'
-        )
-    main.start(config, functools.partial(_make, make_env, single, config))
+    if single:
+        _check_one_is_enough(config)
+    with contextlib.ExitStack() as stack:
+        if config.run.env_python:
+            make: Callable = functools.partial(makers.make, make_env, config)
+            name = getattr(make_env, '__name__', 'Env')
+        else:
+            make = makers.Maker(make_env, config)
+            stack.callback(make.close)
+            name = make.name()
+        task = f'gym_{name}' if config.task == ANY else config.task
+        main.start(config.update(task=task), make)
     return pathlib.Path(config.logdir)
 
 
-def wrap(env: Any, seed: int = 0) -> embodied.Env:
+def wrap(env: Any, seed: int = 0, info: str = '') -> embodied.Env:
     """A Gymnasium environment or an `embodied.Env` as run loops and agents take it.
 
-    The seed goes into the first reset of a Gymnasium environment.
+    The seed goes into the first reset of a Gymnasium environment. info: which entries of its
+    `info` come along under `log/`, as env.gym.info.
     """
-    return embodied.wrappers.wrap(_adapt(env, seed))
-
-
-def _make(
-    make_env: Any,
-    single: bool,
-    config: elements.Config,
-    index: int,
-    step: int = 0,
-    attempt: int = 0,
-) -> embodied.Env:
-    seed = environments.env_seed(config, index, step, attempt)
-    if not single:
-        seeds.seed_globals(seed)
-    env = _adapt(make_env if single else _call(make_env), seed)
-    env = embodied.wrappers.wrap(env, config.run.strict_spaces)
-    return seeds.SeedGlobals(_Open(env) if single else env, seed)
-
-
-class _Open(embodied.wrappers.Wrapper):
-    """Leaves it to the user to close an environment that the user made."""
-
-    def close(self) -> None:
-        pass
-
-
-def _adapt(env: Any, seed: int) -> embodied.Env:
-    _check(env)
-    if isinstance(env, embodied.Env):
-        return env
-    from embodied.envs.gym import FromGym
-
-    return FromGym(env, seed)
-
-
-def _check(env: Any) -> None:
-    """Raise UserError for what is no environment."""
-    known = hasattr(env, 'observation_space') and hasattr(env, 'action_space')
-    if not known and not isinstance(env, embodied.Env):
-        raise UserError(
-            f'Expected a Gymnasium environment or an embodied.Env, found {type(env).__name__}.'
-        )
-
-
-def _call(make_env: Any) -> Any:
-    """What the function or class makes. Raises UserError if it needs arguments."""
-    name = getattr(make_env, '__name__', type(make_env).__name__)
-    try:
-        inspect.signature(make_env).bind()
-    except TypeError as e:
-        raise UserError(
-            f'{name} is called without arguments, but: {e}. Give a function that fills them '
-            f'in, such as lambda: {name}(...).'
-        ) from e
-    except ValueError:  # of a class that does not say its arguments
-        pass
-    return make_env()
+    return embodied.wrappers.wrap(makers.adapt(env, seed, info))
 
 
 def _named(name: str) -> str:
@@ -124,13 +79,19 @@ def _named(name: str) -> str:
     return name if name.partition('_')[0] in envs.SUITES else f'gym_{name}'
 
 
-def _task(make_env: Any, single: bool) -> str:
-    """A name for the config; one of the suite gym, which takes any name and has no options."""
-    with Wait('the first environment to be made, for its name'):
-        env = make_env if single else Guest()(_call, make_env)
-    spec = getattr(env, 'spec', None)
-    name = spec.id if spec else type(getattr(env, 'unwrapped', env)).__name__
-    if not single:
-        _check(env)
-        workers.close(env, f'the first environment, a {name},')
-    return f'gym_{name}'
+def _check_one_is_enough(config: elements.Config) -> None:
+    """Raise UserError where a run needs more than one environment that was given itself."""
+    run, why = config.run, ''
+    if config.script not in ('train', 'eval_only'):
+        why = f'the script {config.script} needs more than one'
+    elif run.envs > 1:
+        why = f'run.envs is {run.envs}'
+    elif not run.debug or run.env_python:
+        why = 'a process of its own (run.debug False, run.env_python) makes its own'
+    elif run.env_restarts:
+        why = 'one that fails is made anew (run.env_restarts)'
+    if why:
+        raise UserError(
+            f'One environment serves one environment of one script, but {why}: give a function '
+            'that makes environments.'
+        )

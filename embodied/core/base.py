@@ -16,7 +16,8 @@ class Env:
     `is_last` resets whatever the action says. Every observation holds `reward` (float32),
     `is_first`, `is_last` and `is_terminal` (bool); `is_terminal` only where the episode
     really ended, so that a time limit sets `is_last` alone. Keys that start with `log/` are
-    logged and reach neither the agent nor the replay.
+    logged and reach neither the agent nor the replay; they may be without a space, and then
+    there in some steps only.
     """
 
     @property

@@ -133,7 +133,7 @@ class Driver:
 
     def _step(self, policy: Callable) -> int:
         """Step every environment once and return how many episodes ended."""
-        everything = self._exchange()
+        everything, rare = self._exchange()
         logs = {k: v for k, v in everything.items() if k.startswith('log/')}
         obs = {k: v for k, v in everything.items() if k not in logs}
         self._carry, acts, outs = policy(self._carry, obs)
@@ -147,21 +147,26 @@ class Driver:
         for callback in self._batch_callbacks:
             callback(batch, range(len(self)))
         for worker in range(len(self)):
-            transition = {key: value[worker] for key, value in batch.items()}
+            transition = {key: value[worker] for key, value in batch.items()} | rare[worker]
             for callback in self._callbacks:
                 callback(transition, worker)
         return int(obs['is_last'].sum())
 
-    def _exchange(self) -> Step:
-        """Send every environment its action and return the observations as batches."""
+    def _exchange(self) -> tuple[Step, list[Step]]:
+        """Send every environment its action and return the observations as batches.
+
+        Keep apart, for each environment, what it logs without a space.
+        """
         self._steps += 1
         with self._fatal():
             if not self._under_way:
                 self._send_all()
             self._under_way = False
             observations = [self._receive(worker) for worker in range(len(self))]
-        keys = observations[0].keys()
-        return {key: np.stack([obs[key] for obs in observations]) for key in keys}
+        known = self.obs_space
+        rare = [{k: v for k, v in x.items() if _is_rare(k, known)} for x in observations]
+        keys = [key for key in observations[0] if key not in rare[0]]
+        return {key: np.stack([obs[key] for obs in observations]) for key in keys}, rare
 
     @contextlib.contextmanager
     def _fatal(self) -> Iterator[None]:
@@ -257,3 +262,7 @@ def _join(*parts: Step) -> Step:
         names = [sorted(part) for part in parts]
         raise ValueError(f'obs, act, out and logs share a key: {names}.')
     return joined
+
+
+def _is_rare(key: str, known: Spaces) -> bool:
+    return key.startswith('log/') and key not in known

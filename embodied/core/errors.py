@@ -17,7 +17,7 @@ class NotFinite(FloatingPointError):
     """
 
 
-WORDS = {
+WORDS: dict[type[BaseException], str] = {
     EOFError: 'it ends too early',
     MemoryError: 'it asks for more memory than there is',
     RecursionError: 'it is nested too deeply',

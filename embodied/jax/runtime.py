@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from embodied.core.base import Agent, Stream
-from embodied.core.errors import NotFinite, UserError
+from embodied.core.errors import NotFinite, UserError, reason
 
 from . import compiler, loading, names, packing, settings, sharding
 from .feed import Batch, DeviceFeed
@@ -410,7 +410,7 @@ class Runtime(Agent):
         try:
             return Shelf(folder, self._facts(), sources(type(self.model), type(self)))
         except Exception as error:  # sources that cannot be read, or of no file
-            print(f'Compiled steps are not kept: {error}')
+            print(f'Compiled steps are not kept: {reason(error)}')
             return None
 
     def _facts(self) -> list:

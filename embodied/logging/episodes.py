@@ -20,6 +20,10 @@ class Episodes:
     timeout: seconds after which the episode of a silent worker is dropped; what comes from it
     later counts from its next is_first on. Episodes that are abandoned without is_last are
     dropped as well. The length counts observations, the first one included.
+
+    Numbers and vectors under `log/` become KEY/avg, KEY/max and KEY/sum over the steps of the
+    episode that have them; of a text under `log/` there is the last one. What is not finite
+    stays so, and is no error.
     """
 
     def __init__(self, timeout: float, now: Callable[[], float] = time.monotonic):
@@ -79,8 +83,8 @@ class _Episode:
         self._changes = 0
         self._reward = 0.0  # of the last step
         self._frames: dict[str, list[np.ndarray]] = {}
-        self._sums: dict[str, np.ndarray] = {}
-        self._maxima: dict[str, np.ndarray] = {}
+        self._values: dict[str, _Values] = {}
+        self._texts: dict[str, str] = {}
 
     def add(self, transition: Transition, now: float) -> None:
         reward = float(transition['reward'])
@@ -97,14 +101,16 @@ class _Episode:
                     self._add_frame(key, value)
             elif key.startswith('log/') and value.dtype.kind in 'biuf':
                 self._add_value(key, value)
+            elif key.startswith('log/') and value.dtype.kind in 'US' and not value.ndim:
+                self._texts[key] = str(value.astype(str))
 
     def stats(self) -> dict[str, Any]:
         """Metric -> value, of an episode that is over."""
-        stats: dict[str, Any] = {}
-        for key, total in self._sums.items():
-            stats[f'{key}/avg'] = total / self.length
-            stats[f'{key}/max'] = self._maxima[key]
-            stats[f'{key}/sum'] = total
+        stats: dict[str, Any] = dict(self._texts)
+        for key, values in self._values.items():
+            stats[f'{key}/avg'] = values.total / values.count
+            stats[f'{key}/max'] = values.maximum
+            stats[f'{key}/sum'] = values.total
         if self.length > 1:
             stats['reward_rate'] = self._changes / (self.length - 1)
         for key, frames in self._frames.items():
@@ -113,10 +119,28 @@ class _Episode:
 
     def _add_frame(self, key: str, value: np.ndarray) -> None:
         frames = self._frames.setdefault(key, [])
+        if frames and frames[0].shape != value.shape:  # which only something unchecked has
+            frames.clear()
         if len(frames) < MAX_FRAMES:
             frames.append(value.copy())  # a view would keep the images of all workers alive
 
     def _add_value(self, key: str, value: np.ndarray) -> None:
         value = value.astype(np.float64)
-        self._sums[key] = self._sums.get(key, 0.0) + value
-        self._maxima[key] = np.maximum(self._maxima.get(key, value), value)
+        values = self._values.get(key)
+        if values is None or values.total.shape != value.shape:  # which an info may change
+            self._values[key] = _Values(value)
+        else:
+            values.add(value)
+
+
+class _Values:
+    """Number, sum and maximum of arrays of one shape."""
+
+    def __init__(self, value: np.ndarray):
+        self.count, self.total, self.maximum = 1, value, value
+
+    def add(self, value: np.ndarray) -> None:
+        self.count += 1
+        with np.errstate(all='ignore'):  # the sum of inf and -inf is none, and no error
+            self.total = self.total + value
+            self.maximum = np.maximum(self.maximum, value)

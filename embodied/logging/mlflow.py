@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ..core.errors import UserError
 from . import media
 from .logger import Summary
@@ -105,7 +107,7 @@ class MLFlow:
             return
         content, ending = {
             'text': lambda: (value.encode(), 'txt'),
-            'vector': lambda: (json.dumps(value.tolist()).encode(), 'json'),
+            'vector': lambda: (_json(value), 'json'),
             'image': lambda: (media.png(value), 'png'),
             'video': lambda: (media.mp4(value, self._fps), 'mp4'),
         }[kind]()
@@ -113,3 +115,8 @@ class MLFlow:
             path = pathlib.Path(folder) / f'{step:012d}.{ending}'
             path.write_bytes(content)
             self._client.log_artifact(self._run, str(path), name)
+
+
+def _json(vector: np.ndarray) -> bytes:
+    """Numbers as strict JSON, with null for what is not finite."""
+    return json.dumps([x if np.isfinite(x) else None for x in vector.tolist()]).encode()

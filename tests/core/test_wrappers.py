@@ -279,3 +279,15 @@ def test_wrappers_pass_on_close_and_attributes():
     assert env.closed
     with pytest.raises(AttributeError):
         _ = wrapped.missing
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, 7])
+def test_bounds_of_what_is_only_logged_do_not_matter(value):
+    space = {'log/x': elements.Space(np.float32, (), -1, 1)}
+    env = wrappers.wrap(EchoEnv(space, {}, {'log/x': np.float32(value), 'log/new': 'text'}))
+    obs = env.step(act())
+    np.testing.assert_equal(obs['log/x'], np.float32(value))
+    assert obs['log/new'] == 'text'
+    wrong = wrappers.wrap(EchoEnv(space, {}, {'log/x': np.float32([0, 0])}))
+    with pytest.raises(embodied.UserError, match=r"'log/x'.*shape"):
+        wrong.step(act())

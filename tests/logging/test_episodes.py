@@ -171,3 +171,45 @@ def test_counts_of_episodes():
     clock.value = 11
     stats.stats()
     assert stats.counts() == {'ep_starts': 4, 'ep_ends': 1, 'ep_abandoned': 3, 'ep_states': 0}
+
+
+def steps(stats, *logs):
+    """One episode whose steps log these values; several may be of the same key."""
+    for index, log in enumerate(logs):
+        flags = {'is_first': index == 0, 'is_last': index == len(logs) - 1}
+        stats.add({'reward': np.float32(0), **flags, **log}, 0)
+    return {k: v for k, v in stats.stats().items() if '/log/' in k}
+
+
+def test_values_that_are_there_in_some_steps_count_in_those():
+    found = steps(logging.Episodes(180), {}, {'log/x': 2.0}, {'log/x': np.bool_(False)}, {})
+    assert found == {f'epstats/log/x/{k}': v for k, v in dict(avg=1, max=2, sum=2).items()}
+
+
+def test_the_last_text_of_an_episode():
+    found = steps(logging.Episodes(180), {'log/x': 'a'}, {'log/x': np.str_('been')}, {})
+    assert found == {'epstats/log/x': 'been'}
+
+
+def test_what_is_not_finite_is_no_error():
+    with np.errstate(all='raise'):
+        found = steps(
+            logging.Episodes(180),
+            {'log/x': np.float32(np.inf), 'log/y': np.nan, 'log/z': np.array([1, np.inf])},
+            {'log/x': np.float32(-np.inf), 'log/y': 1.0, 'log/z': np.array([1, -np.inf])},
+        )
+    assert found['epstats/log/x/max'] == np.inf
+    assert np.isnan(found['epstats/log/x/sum'])
+    assert all(np.isnan(found[f'epstats/log/y/{k}']) for k in ('avg', 'max', 'sum'))
+    np.testing.assert_array_equal(found['epstats/log/z/sum'], [2, np.nan])
+
+
+def test_a_value_that_changes_its_shape_starts_anew():
+    found = steps(logging.Episodes(180), {'log/x': 5.0}, {'log/x': np.ones(3)})
+    np.testing.assert_array_equal(found['epstats/log/x/sum'], [1, 1, 1])
+
+
+def test_an_image_that_changes_its_size_starts_anew():
+    images = [np.zeros((n, 4, 3), np.uint8) for n in (4, 4, 8)]
+    found = steps(logging.Episodes(180), *[{'log/x': x} for x in images])
+    assert found['epstats/log/x'].shape == (1, 8, 4, 3)

@@ -123,6 +123,7 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 class CheckSpaces(Wrapper):
     """Raises a UserError for a key or value outside of the spaces, in both directions.
 
+
     Two things are said once and do not end the run, unless `strict`: observed floats that are
     finite and beyond their bounds, which are used for nothing, and observations beside the
     declared ones, which are left out. Floats under log/ may be anything.
@@ -143,12 +144,13 @@ class CheckSpaces(Wrapper):
         if obs.keys() != self._obs.keys():
             obs = self._declared(obs)
         for key, value in obs.items():
-            self._check_obs(key, value)
+            if key in self._obs:
+                self._check_obs(key, value)
         return obs
 
     def _check_obs(self, key: str, value: Any) -> None:
         guard, name = self._obs[key], f'Observation {key!r}'
-        if key.startswith(spaces.LOG) and guard.space.dtype.kind == 'f':
+        if key.startswith(spaces.LOG):
             guard.check_form(name, value)
         elif beyond := guard.check(name, value, self._strict):
             warn.once(
@@ -158,16 +160,23 @@ class CheckSpaces(Wrapper):
             )
 
     def _declared(self, obs: Step) -> Step:
-        """Leave out observations that have no space, and say so."""
-        extra = sorted(map(str, obs.keys() - self._obs.keys()))
-        if self._strict or not self._obs.keys() <= obs.keys():
-            self._check_keys('Observation', self._obs, obs)
-        warn.once(
-            f'beside {sorted(self._obs)}',
-            f'The environment returns {extra} beside its observation space, which are left '
-            'out; declare them for the agent to see (run.strict_spaces).',
-        )
-        return {key: obs[key] for key in self._obs}
+        """Leave out observations that have no space, and say so; what is under log/ stays."""
+        known = {
+            k: v for k, v in obs.items() if k in self._obs or str(k).startswith(spaces.LOG)
+        }
+        extra = sorted(map(str, obs.keys() - known.keys()))
+        if (extra and self._strict) or not self._obs.keys() <= obs.keys():
+            logged = known.keys() - self._obs.keys()
+            self._check_keys(
+                'Observation', self._obs, {k: v for k, v in obs.items() if k not in logged}
+            )
+        if extra:
+            warn.once(
+                f'beside {sorted(self._obs)}',
+                f'The environment returns {extra} beside its observation space, which are left '
+                'out; declare them for the agent to see (run.strict_spaces).',
+            )
+        return known
 
     def _check_keys(self, what: str, guards: dict, values: Step) -> None:
         if values.keys() != guards.keys():

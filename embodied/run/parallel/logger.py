@@ -21,11 +21,11 @@ def parallel_logger(make_logger: Callable | bytes, args: Any) -> None:
     | endpoint | argument | does |
     |---|---|---|
     | add | {metrics: name -> value, prefix: str} | collects metrics under the current step |
-    | transitions | {step, envid (n,), is_eval (n,), rows, images} | counts steps and episodes |
+    | transitions | {step, envid, is_eval (n,), rows, images, logs} | counts them and episodes |
     | step | | returns {step: env steps so far} |
 
     rows: what `logging.Episodes` reads of n transitions, without images; images: those of
-    some, by the number of the row.
+    some, logs: what only some log, both by the number of the row.
     """
     common.check_address(args, 'logger_addr')
     with (
@@ -84,6 +84,7 @@ class Writer:
     def transitions(self, message: dict) -> dict:
         """Count the steps that the actor has counted, and the episodes."""
         step, images = int(message['step']), message['images']
+        logs = message.get('logs', {})
         with self._lock:
             self._logger.step.load(max(step, int(self._logger.step)))
             if self._early is not None:
@@ -92,7 +93,7 @@ class Writer:
                 self._begin()
             for row, envid in enumerate(message['envid']):
                 part = {k: v[row] for k, v in message['rows'].items()}
-                part |= images.get(str(row), {})
+                part |= images.get(str(row), {}) | logs.get(str(row), {})
                 self._add(part, int(envid), bool(message['is_eval'][row]))
         return {}
 
@@ -131,21 +132,32 @@ class Writer:
 def rows(
     transitions: dict[str, np.ndarray], logs: Sequence[dict], shown: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the parts `rows` and `images` of a message about n transitions.
+    """Return the parts `rows`, `images` and `logs` of a message about n transitions.
 
     logs: the `log/` keys of each; shown: the rows whose images are wanted.
     """
-    shared = set(logs[0]).intersection(*logs[1:])
     kept = {k: transitions[k] for k in ('reward', 'is_first', 'is_last')}
-    for key in sorted(shared):
-        values = [np.asarray(x[key]) for x in logs]
-        if not _is_image(values[0]) and values[0].dtype.kind in 'biuf':
-            kept[key] = np.stack(values)
+    rare = [{k: np.asarray(v) for k, v in log.items() if not _is_image(v)} for log in logs]
+    for key in sorted(set(rare[0]).intersection(*rare[1:])):
+        if _alike([x[key] for x in rare]):
+            kept[key] = np.stack([x.pop(key) for x in rare])
     images = {}
     for row in shown:
         own = {k: v[row] for k, v in transitions.items()} | logs[row]
         images[str(row)] = {k: v for k, v in own.items() if _is_image(v)}
-    return {'rows': kept, 'images': images}
+    return {
+        'rows': kept,
+        'images': images,
+        'logs': {str(i): x for i, x in enumerate(rare) if x},
+    }
+
+
+def _alike(values: Sequence[np.ndarray]) -> bool:
+    """Whether these are numbers that make one array."""
+    first = values[0]
+    return first.dtype.kind in 'biuf' and all(
+        (x.shape, x.dtype) == (first.shape, first.dtype) for x in values
+    )
 
 
 def _is_image(value: Any) -> bool:

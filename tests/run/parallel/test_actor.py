@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from embodied.core.errors import UserError
+from embodied.core.rpc import packing
 from embodied.run.parallel import actor
 from tests.doubles import CounterEnv, DoubleAgent
 from tests.run.harness import ARGS
@@ -209,6 +210,32 @@ def test_the_logger_gets_counts_flags_and_the_images_of_the_first(make):
         shown = [str(i) for i, envid in enumerate(message['envid']) if envid in (0, 2)]
         assert sorted(message['images']) == shown
     assert total == 4
+
+
+class RareEnv(CounterEnv):
+    """Logs a text at its first step, and a number whose type depends on the environment."""
+
+    def step(self, action):
+        obs = super().step(action)
+        first = {'log/word': np.asarray('hi')} if self.step_index == 0 else {}
+        return {**obs, **first, 'log/kind': [np.int32(1), np.float64(0.5)][self.env]}
+
+
+def test_the_logger_gets_what_only_some_environments_log(make):
+    found = make(envs=2)
+    envs = [Env(found, 0), Env(found, 1)]
+    for env in envs:
+        env.env = RareEnv(env.envid)
+    play(envs, 2)
+    seen = {}
+    for _, message in found.log.calls:
+        assert 'log/word' not in message['rows']
+        packing.pack(message)  # it can be sent
+        for row, envid in enumerate(message['envid']):
+            rows = {k: v[row] for k, v in message['rows'].items()}
+            part = {**rows, **message['logs'].get(str(row), {})}
+            seen.setdefault(int(envid), []).append([part['log/kind'], part.get('log/word')])
+    assert seen == {0: [[1, 'hi'], [1, None]], 1: [[0.5, 'hi'], [0.5, None]]}
 
 
 @pytest.mark.parametrize(
