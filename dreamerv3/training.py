@@ -28,8 +28,8 @@ def train(
     more than there are environments (with run.agent_process twice, with run.env_python only
     there). Or an environment itself, which then is the only one of train or eval_only, and
     stays in this process and open. Or a name: an id of Gymnasium or a task, such as
-    `CartPole-v1` or `crafter_reward`. configs: blocks. flags: keys of configs.yaml, nested, such
-    as `run={'steps': 1e5}, seed=1, env={'gym': {'info': 'is_success|cost'}}`.
+    `CartPole-v1` or `crafter_reward`. configs: blocks. flags: keys of configs.yaml, nested,
+    such as `run={'steps': 1e5}, seed=1, env={'gym': {'info': 'is_success|cost'}}`.
 
     With processes (`run.debug False`, parallel scripts) a script calls this below the line
     `if __name__ == '__main__':`, since each of them imports the script.

@@ -49,7 +49,7 @@ def reset_result(env: Any, result: Any) -> tuple[Any, Mapping]:
     return result, {}
 
 
-def step_result(env: Any, result: Any) -> tuple[Any, np.float32, bool, bool, Mapping]:
+def step_result(env: Any, result: Any) -> tuple[Any, float, bool, bool, Mapping]:
     """The five values of `step`, of which the old interface has four, with `done` for two."""
     count = len(result) if isinstance(result, (tuple, list)) else 0
     if count not in (4, 5) or not _is_info(result[-1]):
@@ -60,7 +60,7 @@ def step_result(env: Any, result: Any) -> tuple[Any, np.float32, bool, bool, Map
         raise UserError(f'{name(env)}.step returned {seen}; expected {STEP}{old}.')
     obs, reward, *ends, info = result
     info = info or {}
-    value = np.float32(_number(env, 'reward', reward, 'one number'))
+    value = float(_number(env, 'reward', reward, 'one number'))
     if len(ends) == 2:
         words = ('terminated', 'truncated')
         terminated, truncated = (
@@ -74,7 +74,10 @@ def step_result(env: Any, result: Any) -> tuple[Any, np.float32, bool, bool, Map
 
 
 def observation(env: Any, space: Any, value: Any, path: str = '') -> None:
-    """Raise UserError for a value without the keys, entries or numbers of its space."""
+    """Raise UserError for a value without the keys, entries or numbers of its space.
+
+    CheckSpaces names what there is beside them.
+    """
     inner = getattr(space, 'spaces', None)
     if isinstance(inner, Mapping):
         if not isinstance(value, Mapping) or inner.keys() - value.keys():
@@ -82,7 +85,7 @@ def observation(env: Any, space: Any, value: Any, path: str = '') -> None:
         for key, part in inner.items():
             observation(env, part, value[key], f'{path}/{key}')
     elif inner is not None:
-        if not isinstance(value, (tuple, list)) or len(value) != len(inner):
+        if not isinstance(value, (tuple, list)) or len(value) < len(inner):
             _refuse(env, path, value, f'a tuple of {len(inner)} values')
         for index, part in enumerate(inner):
             observation(env, part, value[index], f'{path}/{index}')

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from embodied.core import rpc
-from embodied.core.rpc import frames, meeting, proof
+from embodied.core.rpc import frames, handshake, proof
 from tests.core.wire import GREETING, LONG, Cable, Peer, signed
 
 SECRET = 'correct horse'
@@ -84,8 +84,8 @@ def test_a_recorded_connection_is_worth_nothing_at_another_server(name):
 def test_a_request_is_taken_once_on_its_own_connection_too(server):
     """Whoever can put bytes into a connection can only send what the client signs next."""
     with Peer(server.port) as peer:
-        guest = peer.meet(SECRET)
-        first, second, third = (signed(guest, i, i) for i in range(3))
+        client = peer.meet(SECRET)
+        first, second, third = (signed(client, i, i) for i in range(3))
         assert peer.exchange(first)[0] == frames.DONE
         assert peer.exchange(first)[0] == frames.REFUSED
         assert peer.exchange(third)[0] == frames.REFUSED  # in order, and without a gap
@@ -97,12 +97,12 @@ def test_a_request_is_taken_once_on_its_own_connection_too(server):
 
 def test_a_session_begins_once_in_a_connection(server):
     with Peer(server.port) as peer:
-        guest = peer.meet(SECRET)
-        assert peer.exchange(signed(guest, 0, 'x'))[0] == frames.DONE
-        peer.sock.sendall(b''.join(meeting.Guest(proof.Prover(SECRET), '').begin()[1:]))
+        client = peer.meet(SECRET)
+        assert peer.exchange(signed(client, 0, 'x'))[0] == frames.DONE
+        peer.sock.sendall(b''.join(handshake.ClientSide(proof.Prover(SECRET), '').begin()[1:]))
         assert peer.is_dropped()
     with Peer(server.port) as peer:  # what is signed for one is nothing in another
         other = peer.meet(SECRET)
-        assert peer.exchange(signed(guest, 1, 'y'))[0] == frames.REFUSED
+        assert peer.exchange(signed(client, 1, 'y'))[0] == frames.REFUSED
         assert peer.exchange(signed(other, 1, 'y'))[0] == frames.DONE
     assert server.calls == [('x',), ('y',)]

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from embodied.core import rpc
-from embodied.core.rpc import frames, meeting, packing, proof
+from embodied.core.rpc import frames, handshake, packing, proof
 from tests.core.wire import GREETING, LONG, Peer, frame, request, signed
 
 SECRET = 'correct horse'
@@ -68,9 +68,9 @@ def test_every_part_of_a_request_is_signed(server):
 def test_a_request_sent_again_by_its_client_does_not_run_again(server):
     for _ in range(2):  # after a cut, signed for the new connection
         with Peer(server.port) as peer:
-            guest = peer.meet(SECRET)
+            client = peer.meet(SECRET)
             for _ in range(2):
-                assert peer.exchange(signed(guest, 0, 'x'))[0] == frames.DONE
+                assert peer.exchange(signed(client, 0, 'x'))[0] == frames.DONE
     assert server.calls == [('x',)]
 
 
@@ -109,12 +109,12 @@ def test_the_secret_shows_nowhere(server, capsys):
             sock.settimeout(LONG)
             read = lambda size: sock.recv(size, socket.MSG_WAITALL)
             data = read(len(GREETING) + 8 + 16 + len('$hello') + 8)
-            host = meeting.Host('wire', prover)
-            tag = meeting.TAGS[meeting.HELLO].to_bytes(8, 'little')
+            host = handshake.ServerSide('wire', prover)
+            tag = handshake.TAGS[handshake.HELLO].to_bytes(8, 'little')
             hello = frames.read_request(memoryview(data)[len(GREETING) + 8 :])
             sock.sendall(frame(tag, bytes(8), host.welcome(hello)[0].pack()))
             data += read(8 + 16 + len('$prove') + proof.SIZE)
-            tag = meeting.TAGS[meeting.PROVE].to_bytes(8, 'little')
+            tag = handshake.TAGS[handshake.PROVE].to_bytes(8, 'little')
             sock.sendall(frame(tag, bytes(8), b''))
             data += read(100)
             assert b'add' in data

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from embodied.core import rpc
-from embodied.core.rpc import frames, meeting, packing, proof
+from embodied.core.rpc import frames, handshake, packing, proof
 
 GREETING = b'portal_handshake'
 LONG = 20  # seconds; nothing here takes as long unless it hangs
@@ -48,10 +48,10 @@ def numbered(client: bytes, number: int, method: str = 'add', *args) -> bytes:
     return b''.join(frames.framed(frames.request(5, method, args, ident)))
 
 
-def signed(guest: meeting.Guest, number: int, *args) -> bytes:
-    """A request to add, signed for the session of a guest."""
+def signed(client: handshake.ClientSide, number: int, *args) -> bytes:
+    """A request to add, signed for the session of a client."""
     ident = frames.RequestId(b'c' * 16, number)
-    return b''.join(guest.sign(frames.request(5, 'add', args, ident)))
+    return b''.join(client.sign(frames.request(5, 'add', args, ident)))
 
 
 class Peer:
@@ -68,16 +68,18 @@ class Peer:
         content = self._read(size)
         return struct.unpack('<Q', content[8:16])[0], content[16:]
 
-    def meet(self, secret: str = '', prove: bool = True) -> meeting.Guest:
+    def meet(self, secret: str = '', prove: bool = True) -> handshake.ClientSide:
         """Say hello as a client of ours does, and prove the secret; return what signs."""
-        guest = meeting.Guest(proof.Prover(secret), '')
-        parts = guest.begin()[1:]  # the greeting is said
-        for tag in (meeting.TAGS[meeting.HELLO], meeting.TAGS[meeting.PROVE])[: 1 + prove]:
+        client = handshake.ClientSide(proof.Prover(secret), '')
+        parts = client.begin()[1:]  # the greeting is said
+        for tag in (handshake.TAGS[handshake.HELLO], handshake.TAGS[handshake.PROVE])[
+            : 1 + prove
+        ]:
             status, content = self.exchange(b''.join(parts))
-            parts = guest.take(tag, status, memoryview(content))
-            if guest.over:
+            parts = client.take(tag, status, memoryview(content))
+            if client.over:
                 break
-        return guest
+        return client
 
     def is_dropped(self) -> bool:
         """Wait until the other side ends the connection."""

@@ -374,9 +374,9 @@ def test_blocks_as_text_with_commas_or_spaces(tmp_path):
 
 
 class Sized:
-    """Needs an argument, as many environments do."""
+    """Needs arguments, as many environments do."""
 
-    def __init__(self, size, depth=1):
+    def __init__(self, size, depth):
         raise AssertionError('is not called without its arguments')
 
 
@@ -384,8 +384,8 @@ class Sized:
     ('make_env', 'words'),
     [
         (dict, ('found dict',)),
-        (lambda: None, ('found NoneType',)),
-        (Sized, ("missing a required argument: 'size'", 'lambda: Sized(...)')),
+        (lambda: None, ('returned None',)),
+        (Sized, ('the class Sized needs the arguments (size, depth)', 'lambda')),
     ],
 )
 def test_a_class_that_is_no_environment_or_needs_arguments(make_env, words, tmp_path):

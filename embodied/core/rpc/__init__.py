@@ -10,7 +10,7 @@ network is unreachable, and none of that can be mended from outside.
 - A Client reconnects for ever and sends again what was not answered. Its requests have
   numbers, so that a method bound with `once` runs once per request, also across restarts.
 - With a secret (the environment variable DREAMER_SECRET) only who knows it is served, and a
-  recorded request is worth nothing (see `proof`, `meeting`). Requests are signed; replies are
+  recorded request is worth nothing (see `proof`, `handshake`). Requests are signed; replies are
   not, and nothing is encrypted.
 - Strangers hold little: unproven connections, unfinished frames and queues are bounded (see
   `room`). Where a client of ours finds no room, its requests wait.

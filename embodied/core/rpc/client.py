@@ -10,9 +10,9 @@ from . import address, frames, packing, proof
 from .connection import Connection
 from .errors import Closed, RemoteError, RemoteMistake, Timeout
 from .frames import RequestId
+from .handshake import TAGS, ClientSide
 from .link import Link
 from .log import Log
-from .meeting import TAGS, Guest
 
 MOST = 128  # calls without answer; a server keeps as many replies of each client
 
@@ -77,7 +77,7 @@ class Client:
         self._numbers: dict[str, int] = {}
         self._waiting: dict[int, tuple[Future, packing.Parts]] = {}
         self._connection: Connection | None = None  # once both sides know each other
-        self._guest = Guest(self._prover, server)
+        self._handshake = ClientSide(self._prover, server)
         self._cond = threading.Condition()
         self._order = threading.Lock()
         self._closed, self._reason = False, 'the client is closed'
@@ -144,8 +144,8 @@ class Client:
     def on_connect(self, connection: Connection) -> None:
         """Begin to meet the server."""
         with self._cond:
-            self._guest = Guest(self._prover, self._server)
-            self._link.send(connection, self._guest.begin())
+            self._handshake = ClientSide(self._prover, self._server)
+            self._link.send(connection, self._handshake.begin())
 
     def on_end(self, error: BaseException) -> None:
         """Fail all calls, those to come too: the thread that would answer them has ended."""
@@ -178,29 +178,29 @@ class Client:
             future.fail(RemoteError, f'could not read the answer: {error}')
 
     def _meet(self, connection: Connection, tag: int, status: int, content: Any) -> None:
-        """Go on with meeting the server. Once that is over, send all that was not answered, in
+        """Go on with the handshake. Once that is over, send all that was not answered, in
         the order of the calls, before anything new.
         """
         with self._cond:
-            guest = self._guest
-            if guest.over:
+            handshake = self._handshake
+            if handshake.over:
                 return
-            parts = guest.take(tag, status, content)
+            parts = handshake.take(tag, status, content)
             if parts:
                 self._link.send(connection, parts)
-            if not guest.over:
+            if not handshake.over:
                 return
             waiting = [*self._waiting.values()]
-            if guest.refusal:
+            if handshake.refusal:
                 self._waiting.clear()
                 self._used -= len(waiting)
             else:
                 for _, parts in waiting:
-                    self._link.send(connection, guest.sign(parts))
+                    self._link.send(connection, handshake.sign(parts))
             self._connection = connection
             self._cond.notify_all()
-        for future, _ in waiting if guest.refusal else ():
-            future.fail(RemoteMistake, guest.refusal)
+        for future, _ in waiting if handshake.refusal else ():
+            future.fail(RemoteMistake, handshake.refusal)
 
     def _send(self, method: str, args: tuple) -> Future:
         """Send the next request to a method; the numbers rise in the order of sending."""
@@ -213,15 +213,15 @@ class Client:
         with self._cond:
             if self._closed:
                 raise Closed(f'{method} at {self.addr}: {self._reason}.')
-            connection, guest = self._connection, self._guest
-            if connection and guest.refusal:
+            connection, handshake = self._connection, self._handshake
+            if connection and handshake.refusal:
                 self._free_slot()
-                future.fail(RemoteMistake, guest.refusal)
+                future.fail(RemoteMistake, handshake.refusal)
                 return future
             self._waiting[tag] = future, parts
             self._counts[0] += 1
         if connection:
-            parts = guest.sign(parts)  # may take long, and is in order all the same
+            parts = handshake.sign(parts)  # may take long, and is in order all the same
             with self._cond:
                 if self._connection is connection:  # else it is sent by the next one
                     self._link.send(connection, parts)

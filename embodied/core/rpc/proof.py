@@ -2,7 +2,7 @@
 
 The secret is never sent. A signed request ends with a keyed digest over
 
-- what the server said when the two met (see `meeting`): random bytes of this server object,
+- what the server said when the two met (see `handshake`): random bytes of this server object,
   random bytes of this connection, and the server's name,
 - how many signed requests of the connection came before,
 - all of the request: its method, its arguments, and its number.

@@ -10,9 +10,9 @@ from . import address, frames, proof, room
 from . import once as repeated
 from .connection import Connection
 from .errors import ProtocolError, Unanswered
+from .handshake import HELLO, PROVE, TAGS, ServerSide
 from .listener import Listener
 from .log import Log
-from .meeting import HELLO, PROVE, TAGS, Host
 from .methods import Method, Reply
 from .packing import Parts
 
@@ -41,7 +41,7 @@ class Server:
         self.log = Log(name)
         self.executed = repeated.Executed()
         self._prover = proof.Prover(secret)
-        self._host = Host(name, self._prover)
+        self._handshake = ServerSide(name, self._prover)
         self._methods: dict[str, Method] = {}
         self._threads: list[threading.Thread] = []
         self._received = self._sent = self._inflight = self._stale = 0
@@ -197,7 +197,7 @@ class Server:
     def _meet(self, connection: Connection, request: frames.Request) -> None:
         """Welcome a client of ours."""
         try:
-            welcome, session = self._host.welcome(request)
+            welcome, session = self._handshake.welcome(request)
         except ValueError as error:
             self._refuse(connection, request, frames.REFUSED, str(error))
             return

@@ -161,22 +161,18 @@ class CheckSpaces(Wrapper):
 
     def _declared(self, obs: Step) -> Step:
         """Leave out observations that have no space, and say so; what is under log/ stays."""
-        known = {
-            k: v for k, v in obs.items() if k in self._obs or str(k).startswith(spaces.LOG)
-        }
-        extra = sorted(map(str, obs.keys() - known.keys()))
-        if (extra and self._strict) or not self._obs.keys() <= obs.keys():
-            logged = known.keys() - self._obs.keys()
-            self._check_keys(
-                'Observation', self._obs, {k: v for k, v in obs.items() if k not in logged}
-            )
+        logged = {k for k in obs if str(k).startswith(spaces.LOG)}
+        seen = obs.keys() - (logged - self._obs.keys())
+        extra = sorted(map(str, seen - self._obs.keys()))
+        if (extra and self._strict) or not self._obs.keys() <= seen:
+            self._check_keys('Observation', self._obs, {k: obs[k] for k in seen})
         if extra:
             warn.once(
                 f'beside {sorted(self._obs)}',
                 f'The environment returns {extra} beside its observation space, which are left '
                 'out; declare them for the agent to see (run.strict_spaces).',
             )
-        return known
+        return {k: v for k, v in obs.items() if k in self._obs or k in logged}
 
     def _check_keys(self, what: str, guards: dict, values: Step) -> None:
         if values.keys() != guards.keys():

@@ -44,7 +44,7 @@ class Welcome(NamedTuple):
         return cls(data[8:16] != bytes(8), data[16 : 16 + 2 * NONCE], name)
 
 
-class Host:
+class ServerSide:
     """The server's side: welcomes clients."""
 
     def __init__(self, name: str, prover: Prover):
@@ -61,7 +61,7 @@ class Host:
         return welcome, self._prover.session(welcome.pack())
 
 
-class Guest:
+class ClientSide:
     """The client's side of one connection: what to say next, until both know each other.
 
     over: whether requests may be sent, or `refusal` says why they may not.

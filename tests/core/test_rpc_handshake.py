@@ -9,7 +9,7 @@ import pytest
 
 from embodied import UserError
 from embodied.core import rpc
-from embodied.core.rpc import frames, link, meeting, proof
+from embodied.core.rpc import frames, handshake, link, proof
 from tests.core.wire import LONG, Peer, frame, request
 
 SECRET = 'correct horse'
@@ -41,12 +41,12 @@ def test_a_client_asks_nothing_of_a_server_that_it_does_not_mean(server):
 def test_a_server_that_only_claims_another_name_gets_no_valid_proof(server):
     """One that stands between hands on another server's welcome, with the name put right."""
     with Peer(server.port) as peer:
-        guest = meeting.Guest(proof.Prover(SECRET), 'replay')
-        content = peer.exchange(b''.join(guest.begin()[1:]))[1]
+        client = handshake.ClientSide(proof.Prover(SECRET), 'replay')
+        content = peer.exchange(b''.join(client.begin()[1:]))[1]
         forged = content.replace(b'server', b'replay')
         assert forged != content
-        prove = guest.take(meeting.TAGS[meeting.HELLO], frames.DONE, memoryview(forged))
-        assert not guest.over
+        prove = client.take(handshake.TAGS[handshake.HELLO], frames.DONE, memoryview(forged))
+        assert not client.over
         assert peer.exchange(b''.join(prove))[0] == frames.REFUSED
 
 
@@ -73,8 +73,8 @@ def test_a_client_of_another_version_is_told(secret):
         rpc.Server(rpc.fill('localhost:{auto}'), secret=secret) as server,
         Peer(server.port) as peer,
     ):
-        head = frames.head(3, meeting.HELLO)
-        for version in (meeting.VERSION + 1, 0):
+        head = frames.head(3, handshake.HELLO)
+        for version in (handshake.VERSION + 1, 0):
             status, content = peer.exchange(frame(head, version.to_bytes(8, 'little')))
             assert status == frames.REFUSED
             assert SAME in content.decode()
@@ -98,7 +98,7 @@ def test_a_client_that_signs_as_before_is_told():
 @pytest.mark.parametrize('secret', ['', SECRET])
 def test_a_server_of_another_version_is_named(secret):
     """One that knows no hello, and one that answers it with another number."""
-    tag = meeting.TAGS[meeting.HELLO].to_bytes(8, 'little')
+    tag = handshake.TAGS[handshake.HELLO].to_bytes(8, 'little')
     unknown = frame(tag, struct.pack('<Q', frames.UNKNOWN), b"there is no method '$hello'")
     newer = frame(tag, bytes(8), (9).to_bytes(8, 'little'), bytes(100))
     for answer in (unknown, newer):
