@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+from ..core import forks
 from ..core.errors import UserError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some network file systems
@@ -51,7 +52,8 @@ def _held(folder: pathlib.Path, busy: str) -> Iterator[None]:
     except OSError as error:
         raise UserError(f'Cannot write to --logdir {folder}: {error.strerror}.') from error
     try:
-        yield
+        with forks.undone(lambda: os.close(lock)):  # or a child would hold it beyond a kill
+            yield
     finally:
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):

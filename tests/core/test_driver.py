@@ -332,6 +332,19 @@ def test_process_that_ends_is_reported(how: str, code: int):
     assert not alive(pid)
 
 
+def test_a_process_that_dies_is_noticed_while_its_forked_child_goes_on():
+    class Dying(CounterEnv):
+        def step(self, action: dict) -> dict:
+            if os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+            raise AssertionError
+
+    driver = embodied.Driver([Dying])
+    with pytest.raises(RuntimeError, match=r'Env 0: its process ended \(code -9\)'):
+        driver(constant_policy, steps=1)
+
+
 def test_what_an_environment_started_ends_with_it(tmp_path: pathlib.Path):
     fifo = tmp_path / 'fifo'
     os.mkfifo(fifo)

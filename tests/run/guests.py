@@ -52,7 +52,8 @@ class Guest(CounterEnv):
             print('x' * 1000)
 
     def change_folder(self) -> None:
-        os.chdir('/')
+        os.makedirs('elsewhere', exist_ok=True)
+        os.chdir('elsewhere')
 
     def start_thread(self) -> None:
         threading.Thread(target=threading.Event().wait, name='reader').start()

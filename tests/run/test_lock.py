@@ -2,8 +2,11 @@
 
 import errno
 import fcntl
+import os
+import signal
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -42,6 +45,27 @@ def test_a_process_that_is_killed_lets_go(tmp_path):
     with lock.held(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_of_a_process_that_is_killed_holds_nothing(tmp_path):
+    script = textwrap.dedent(f"""
+        import os, signal
+        from embodied.run import lock
+        with lock.held({str(tmp_path)!r}):
+            child = os.fork()
+            if not child:
+                os.close(1)
+                signal.pause()
+            print(child, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    command = [sys.executable, '-c', script]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    try:
+        with lock.held(tmp_path):
+            pass
+    finally:
+        os.kill(int(done.stdout), signal.SIGKILL)
 
 
 def test_only_folders_that_it_made_and_that_stay_empty_go(tmp_path):
