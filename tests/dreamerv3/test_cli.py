@@ -1,5 +1,6 @@
 """What a user types and sees: exit codes, short messages, and runs from a clone."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -79,6 +80,10 @@ def test_the_installed_command_is_main(monkeypatch):
     entry = metadata.EntryPoint('dreamerv3', scripts['dreamerv3'], 'console_scripts')
     called = []
     monkeypatch.setattr(cli, 'main', lambda: called.append(True))
+    # What else it does to a process that is its own.
+    monkeypatch.setattr(cli.output, 'guard', lambda: None)
+    monkeypatch.setattr(cli.leftover, 'not_waited_for', contextlib.nullcontext)
+    monkeypatch.setattr(sys, 'path', [*sys.path])
     entry.load()()
     assert called
 

@@ -78,10 +78,10 @@ def test_two_thousand_items_stay_two_thousand(tmp_path: pathlib.Path, storage: s
     tracemalloc.start()
     try:
         sizes = []
-        for start in range(0, 10_000, 500):
+        for start in range(0, 14_000, 500):
             fill(replay, 250, workers=2, start=start)
             replay.save()
-            if start >= 5000:  # full and settled
+            if start >= 9000:  # full and settled
                 sizes.append(traced())
     finally:
         tracemalloc.stop()

@@ -75,12 +75,11 @@ def test_an_ascii_terminal_loses_no_block(tmp_path):
 
 
 def test_an_exit_of_an_environment_is_an_error_of_it(tmp_path):
-    program = Program(tmp_path, f'{SHORT} --run.save_every 900', {'how': 'leave'})
+    double = {'how': 'leave', 'at': 100}
+    program = Program(tmp_path, f'{SHORT} --run.save_every 900', double)
     assert program.end() == 0, program.err  # it was made anew
     assert 'is restarted (1 of 10' in program.out
-    program = Program(
-        tmp_path, f'{SHORT} --run.steps 300 --run.env_restarts 0', {'how': 'leave'}
-    )
+    program = Program(tmp_path, f'{SHORT} --run.steps 300 --run.env_restarts 0', double)
     assert program.end() == 1
     assert 'RuntimeError: The environment called sys.exit(0).' in program.err
     assert 'guests.py' in program.err

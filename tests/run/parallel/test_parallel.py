@@ -228,7 +228,7 @@ def test_an_environment_that_misuses_its_process_is_started_anew(start, tmp_path
     text = start(fail='guest0', **TRAIN).end()
     assert f'child ended {-signal.SIGTERM}' in text
     assert 'The environment called sys.exit(0).' in text
-    assert 'It is restarted (1 of 10 an hour' in text
+    assert 'Env 0 is restarted (1 of 10 an hour' in text
     check_stored(tmp_path / 'run', least=TRAIN['steps'])
 
 
