@@ -249,7 +249,7 @@ def test_no_key_that_may_be_a_path_is_forgotten():
     texts = {k for k, v in configs.load().flat.items() if isinstance(v, str)}
     known = re.compile(
         r'agent\..*|jax\.(platform|compute_dtype|.*_mesh|coordinator_address)|clock_.*|method|'
-        r'env\..*\.(actions|lives|aggregate|resize)|logger\.(filter|user)|replay\.\w+|script|'
+        r'env\..*\.(actions|lives|aggregate|resize|info)|logger\.(filter|user)|replay\.\w+|script|'
         r'run\.(.*_addr|bind|from_checkpoint_regex)|task'
     )
     assert {x for x in texts if not known.fullmatch(x)} == {*paths.KEYS}
