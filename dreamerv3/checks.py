@@ -217,7 +217,7 @@ def _check_parallel(config: elements.Config) -> None:
 
 
 def _check_lengths(config: elements.Config) -> None:
-    start.check(config)
+    start.check_lengths(config)
     if config.batch_length < 2 and config.agent.repval_loss:
         raise UserError(
             f'--batch_length {config.batch_length} leaves no step to learn values from; take '

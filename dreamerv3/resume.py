@@ -84,6 +84,8 @@ def _some(found: list[str]) -> str:
 
 def _read(path: str | pathlib.Path) -> dict[str, Any]:
     """The flat values of a config.yaml; none if it is missing or damaged."""
+    if not pathlib.Path(path).is_file():  # nor a pipe, which would be waited for
+        return {}
     try:
         return configs.read_file(path)
     except UserError:
@@ -97,7 +99,7 @@ def _plain(config: elements.Config) -> dict[str, Any]:
 def changes(config: elements.Config) -> list[str]:
     """Lines `KEY: OLD -> NEW` for logdir/config.yaml against a config that is to replace it."""
     path = pathlib.Path(config.logdir) / 'config.yaml'
-    if not path.is_file():  # nor a pipe, which would be waited for
+    if not path.is_file():
         return []
     old, new = _read(path), _plain(config)
     old |= paths.absolute(old)  # as a config before this rule may not be

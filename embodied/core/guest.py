@@ -6,6 +6,7 @@ An environment may set how numpy reports errors of arithmetic, replace `sys.stdo
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -44,9 +45,19 @@ class Guest:
                 raise RuntimeError(_describe(error)) from error
             finally:
                 if os.getpid() != process:
-                    os._exit(code if isinstance(code, int) else int(code is not None))
+                    _end_child(code)
                 self._arithmetic = _arithmetic()
                 sys.stdout, sys.stderr = streams
+
+
+def _end_child(code: Any) -> None:
+    """End a forked child as Python would, but for what was registered in its parent."""
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error.__cause__ or error, SystemExit):
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _arithmetic() -> dict[str, Any]:

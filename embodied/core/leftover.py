@@ -50,7 +50,7 @@ def _watch(code: int) -> None:
     while not (found := names()):
         time.sleep(PAUSE)
     text = ', '.join(found)
-    print(f'The run has ended. Left behind by an environment: {text}', flush=True)
+    print(f'All is done and saved. Not waited for: {text}', flush=True)
     for how in ('terminate', 'kill'):
         children = multiprocessing.active_children()
         for child in children:

@@ -219,12 +219,14 @@ class Group:
 def _sentinel(process: Any) -> Any:
     """What is ready once a process has ended, also while a child that it forked goes on.
 
-    `multiprocessing` has a pipe, which such a child keeps open. Other systems than Linux have
-    nothing else.
+    `multiprocessing` has a pipe, which such a child keeps open. Where Linux does not offer
+    another, as on other systems, there is nothing else.
     """
-    if not hasattr(os, 'pidfd_open'):
+    try:
+        number = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # an old kernel, or a sandbox that forbids it
         return process.sentinel
-    return connection.Connection(os.pidfd_open(process.pid), writable=False)  # closes it
+    return connection.Connection(number, writable=False)  # closes it
 
 
 def _main(conn: connection.Connection, target: bytes, attempt: int) -> None:

@@ -1,6 +1,7 @@
 """Saying for whom a part of a run waits, once a minute."""
 
 import contextlib
+import os
 import threading
 import time
 from typing import Any
@@ -31,9 +32,12 @@ class Wait:
 class _Watch:
     def __init__(self) -> None:
         self._waits: dict[int, Wait] = {}
+        self._process = os.getpid()
         self._thread: threading.Thread | None = None
 
     def add(self, wait: Wait) -> None:
+        if self._process != os.getpid():  # forked in the middle of waits that go on elsewhere
+            self._waits, self._process = {}, os.getpid()
         self._waits[id(wait)] = wait
         if self._thread is None or not self._thread.is_alive():  # none survives a fork
             self._thread = threading.Thread(target=self._look, name='waits', daemon=True)

@@ -126,9 +126,8 @@ class ProcessEnv:
 
     def settle(self, limit: float) -> None:
         """Wait for the step that is under way, at most for some seconds, and drop it."""
-        with contextlib.suppress(EOFError, OSError):
-            if self._conn.poll(limit):
-                self._receive()
+        with contextlib.suppress(EOFError, OSError, Lost):
+            self._receive(time.monotonic() + limit)
 
     def ask_to_end(self) -> None:
         """Let the process close its environment, without waiting for it."""
@@ -148,8 +147,7 @@ class ProcessEnv:
 
     def _result(self) -> Any:
         try:
-            self._await()
-            error, value = self._receive()
+            error, value = self._receive(self._asked + self._timeout if self._timeout else None)
         except (EOFError, OSError):
             _join(self._process, 5)
             code = self._process.exitcode
@@ -162,23 +160,20 @@ class ProcessEnv:
             raise Failed(f'Env {self.index} failed in its process:\n{value}')
         return value
 
-    def _receive(self) -> Any:
-        """Return the next message, after the warnings that come before it."""
+    def _receive(self, until: float | None) -> Any:
+        """Return the next message, after the warnings that come before it.
+
+        Raises Lost if it does not come until a time of the monotonic clock (None: wait).
+        """
         while True:
+            if until is not None and not self._conn.poll(max(0.0, until - time.monotonic())):
+                raise Lost(
+                    f'Env {self.index}: no answer for {self._timeout:g} s (run.env_timeout).'
+                )
             kind, value = self._conn.recv()
             if kind != WARNING:
                 return kind, value
             warn.once(*value)
-
-    def _await(self) -> None:
-        """Raise Lost if the answer takes too long."""
-        if not self._timeout:
-            return
-        left = self._asked + self._timeout - time.monotonic()
-        if not self._conn.poll(max(0.0, left)):
-            raise Lost(
-                f'Env {self.index}: no answer for {self._timeout:g} s (run.env_timeout).'
-            )
 
 
 def _serve(conn: connection.Connection, factory: bytes) -> None:
@@ -198,19 +193,20 @@ def serve(conn: Any, make: Callable, name: str) -> None:
     name: of the environment, in warnings.
     """
     env = action = None
+    guest = Guest()
     warn.hand_over(lambda topic, text: _warn(conn, topic, text))
     output.guard()
     with forks.undone(conn.close):  # or its end would not be seen while a child goes on
         try:
-            env = make()
-            action = _exchange(conn, (env.obs_space, env.act_space))
+            env = guest(make)
+            action = _exchange(conn, guest(lambda: (env.obs_space, env.act_space)))
             while isinstance(action, dict):
-                action = _exchange(conn, env.step(action))
+                action = _exchange(conn, guest(env.step, action))
         except Exception as error:
             _report(conn, error)
         finally:
             if env is not None:
-                close(env, name)
+                close(env, name, guest)
     if action == GONE or multiprocessing.active_children():  # they end with it
         sys.stdout.flush()
         os.killpg(0, signal.SIGKILL)

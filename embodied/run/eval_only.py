@@ -46,7 +46,8 @@ def eval_only(
                 stop.begin()
                 scores = loop(agent, driver, logger, args, stop)
             print(describe(scores, int(logger.step)), flush=True)
-    check_count(len(scores), args, stop.requested)
+    if not stop.requested:
+        check_count(len(scores), args)
 
 
 def loop(
@@ -91,12 +92,12 @@ def loop(
     return quota.scores
 
 
-def check_count(found: int, args: Any, stopped: bool) -> None:
+def check_count(found: int, args: Any) -> None:
     """Raise UserError if fewer episodes than asked for have ended."""
     if found < args.episodes:
-        why = 'a signal ended it' if stopped else f'raise --run.steps {args.steps:,.0f}'
         raise UserError(
-            f'Played {found} of --run.episodes {args.episodes} to their end; {why}.'
+            f'Played {found} of --run.episodes {args.episodes} to their end; raise --run.steps '
+            f'{args.steps:,.0f}.'
         )
 
 

@@ -12,11 +12,16 @@ from ..core.workers import leave_if_imported
 
 
 def check(args: Any) -> None:
-    """Raise UserError for lengths that do not fit each other.
+    """Raise UserError for a run that cannot begin.
 
     In a process that imports the script of the run, see `leave_if_imported`, this is its end.
     """
     leave_if_imported()
+    check_lengths(args)
+
+
+def check_lengths(args: Any) -> None:
+    """Raise UserError for lengths that do not fit each other."""
     report = args.report_length * args.consec_report
     train = args.batch_length * args.consec_train
     if report > train:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import embodied
-from embodied.core import faults
+from embodied.core import faults, warn
 from embodied.core import workers as workers_module
 from tests.doubles import CounterEnv, DoubleAgent, FaultyEnv
 
@@ -323,13 +323,51 @@ def test_process_that_ends_is_reported(how: str, code: int):
         def step(self, action: dict) -> dict:
             if how == 'kill':
                 os.kill(os.getpid(), signal.SIGKILL)
-            sys.exit(3)
+            os._exit(3)
 
     driver = embodied.Driver([Dying])
     (pid,) = pids_of(driver)
     with pytest.raises(RuntimeError, match=rf'Env 0: its process ended \(code {code}\)'):
         driver(constant_policy, steps=1)
     assert not alive(pid)
+
+
+def test_an_exit_in_a_process_is_an_error_of_the_environment():
+    class Leaving(CounterEnv):
+        def step(self, action: dict) -> dict:
+            sys.exit(0)
+
+    driver = embodied.Driver([Leaving], restarts=5)
+    with pytest.raises(faults.Failed, match=r'The environment called sys.exit\(0\)'):
+        driver(constant_policy, steps=1)
+
+
+def test_a_forked_child_that_leaves_a_step_is_no_second_environment(tmp_path: pathlib.Path):
+    class Forking(CounterEnv):
+        def step(self, action: dict) -> dict:
+            if self.step_index == 1 and not os.fork():
+                raise OSError('of the child')
+            return super().step(action)
+
+        def close(self) -> None:
+            (tmp_path / f'{os.getpid()}').touch()
+
+    with contextlib.closing(embodied.Driver([functools.partial(Forking, length=5)])) as driver:
+        pids = {str(pid) for pid in pids_of(driver)}
+        driver(constant_policy, steps=4)
+    assert {x.name for x in tmp_path.iterdir()} == pids
+
+
+def test_a_process_that_hangs_after_a_warning_is_noticed():
+    class Hanging(CounterEnv):
+        def step(self, action: dict) -> dict:
+            warn.once('topic', 'before it hangs')
+            time.sleep(1000)
+            raise AssertionError
+
+    driver = embodied.Driver([Hanging], timeout=1.0)
+    with pytest.raises(RuntimeError, match=r'no answer for 1 s'):
+        driver(constant_policy, steps=1)
 
 
 def test_a_process_that_dies_is_noticed_while_its_forked_child_goes_on():

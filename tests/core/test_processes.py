@@ -211,3 +211,14 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path):
         pids = [pid for pid, _ in notes(path, 2)]
         process.kill()
     assert all_gone(pids)
+
+
+@pytest.mark.parametrize('error', [OSError(1, 'forbidden'), AttributeError('pidfd_open')])
+def test_ends_are_noticed_where_the_system_has_no_descriptors_of_processes(monkeypatch, error):
+    def refuse(pid):
+        raise error
+
+    monkeypatch.setattr(os, 'pidfd_open', refuse)
+    with contextlib.closing(processes.Group()) as group:
+        group.start('short', functools.partial(int, 3), 0)
+        assert group.finished.wait(60)

@@ -79,6 +79,21 @@ def test_a_frame_that_does_not_go_on_gives_way_to_others(small, monkeypatch):
         peer.sock.close()
 
 
+def test_one_that_ends_while_its_frame_waits_for_room_is_let_go(small):
+    """What it has begun is noticed as soon as that is over, and it keeps no place meanwhile."""
+    server, client, free = small
+    running = client.call('wait', b'x' * (2 * 2**20 - 2**15))
+    listener = server._listener
+    until(lambda: listener.room.used > 2**20)
+    with Peer(server.port) as peer:
+        peer.sock.sendall(request('size', b'x' * 2**16))
+        until(lambda: listener._paused)
+    until(lambda: not listener._paused)
+    assert not running.done()
+    free.set()
+    running.result(LONG)
+
+
 def test_nobody_waits_for_a_client_that_left_within_a_frame(small):
     server, client, free = small
     with begin(server.port, 2**20 - 2**12):

@@ -1,5 +1,6 @@
 """Whoever waits says for whom, and closes that hang or raise do not hold a run."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -47,6 +48,15 @@ def said(monkeypatch):
 
     monkeypatch.setattr(waiting, 'print', put, raising=False)
     return until
+
+
+def test_a_forked_child_waits_for_nothing_of_its_parent(often):
+    with waiting.Wait('the first'):
+        child = os.fork()
+        if not child:
+            with waiting.Wait('the second'):
+                os._exit(len(waiting._watch._waits))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def test_a_wait_says_for_whom_again_and_again(often, said):

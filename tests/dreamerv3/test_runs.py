@@ -95,6 +95,7 @@ def test_eval_only_of_a_copied_checkpoint_scores_as_load_does(swung, tmp_path, c
 
     env, actor, scores = wrappers.wrap(Env(0)), dreamerv3.load(copy, seed=5), []
     action = {'action': np.int32(0), 'reset': np.bool_(True)}
+    score = 0.0
     while len(scores) < 3:
         obs = env.step(action)
         score = float(obs['reward']) if obs['is_first'] else score + float(obs['reward'])

@@ -104,7 +104,7 @@ def test_what_an_environment_leaves_does_not_keep_the_run(tmp_path, how):
     program = Program(tmp_path, SHORT, {'how': how, 'at': 1})
     ended_well(program, tmp_path)
     line = program.out.splitlines()[-1]
-    assert line.startswith('The run has ended. Left behind by an environment: ')
+    assert line.startswith('All is done and saved. Not waited for: ')
     if how == 'start_thread':
         assert "thread 'reader'" in line
     else:

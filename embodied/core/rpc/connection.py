@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import itertools
+import select
 import socket
 import threading
 import time
@@ -165,6 +166,12 @@ class Connection:
         self._body = np.empty(min(self._length, TRUST), np.uint8)
         self._target = self._body.data
         return True
+
+    def ended(self) -> bool:
+        """Whether the other side has closed, also where there is more to be read."""
+        poll = select.poll()
+        poll.register(self._sock, getattr(select, 'POLLRDHUP', 0))
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """Close the socket. What is not sent yet is lost, and what has come of a frame."""

@@ -198,6 +198,9 @@ class Listener:
         now = time.monotonic()
         if not self._paused or now - self._looked < LOOK:
             return
+        for connection in [*self._paused]:
+            if connection.ended():  # nothing of it is read, which would tell
+                self._drop(connection, '')
         for connection in self._connections:
             size = connection.place
             if size is not None and now - connection.began > room.SLOW + size / room.RATE:

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import math
 import os
+import signal
 import sys
 import threading
 import time
@@ -74,13 +75,13 @@ def parallel_env(
     make = functools.partial(common.factory(make_env), envid - args.envs * is_eval)
     make = functools.partial(make, step=step) if step and accepts(make, 'step') else make
     with output.guarded(), _ending(), contextlib.ExitStack() as stack:
+        warnings: list[list[str]] = []  # that the actor says, once for all environments
+        warn.hand_over(lambda *warning: warnings.append([*warning]))
+        stack.callback(warn.hand_over, None)
         env = stack.enter_context(contextlib.closing(_Env(make, envid, args, attempt)))
         client = rpc.Client(args.actor_addr, f'env{envid}', server='actor')
         stack.callback(client.close)
         wait = Wait(f'env {envid} for the actor at {args.actor_addr}')
-        warnings: list[list[str]] = []  # that the actor says, once for all environments
-        warn.hand_over(lambda *warning: warnings.append([*warning]))
-        stack.callback(warn.hand_over, None)
         act = env.first()
         actor, word = client.call('ident'), 'go'
         while word != 'end':

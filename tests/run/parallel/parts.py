@@ -10,6 +10,7 @@ import functools
 import os
 import pathlib
 import sys
+import time
 
 import elements
 import numpy as np
@@ -49,13 +50,18 @@ class LifeEnv(CounterEnv):
             raise ZeroDivisionError('the environment fails')
         if self._args.fail == f'guest{self.env}' and self.episode == 3:
             self._misbehave()
+        if self._args.fail == f'hang{self.env}' and self.episode == 3 and self._is_first():
+            time.sleep(1e6)
         return {**super().step(action), 'life': np.int32(self.life)}
+
+    def _is_first(self):
+        """Whether no environment of the run has come here before."""
+        path = pathlib.Path(self._args.logdir) / 'pids' / 'first'
+        return not path.exists() and not note(self._args, 'first')
 
     def _misbehave(self):
         """In its first life: end a child, as a Pool does, and then the process."""
-        first = pathlib.Path(self._args.logdir) / 'pids' / 'first'
-        if not first.exists():
-            note(self._args, 'first')
+        if self._is_first():
             guests.Guest.start_and_end_child(self)
             sys.exit(0)
 

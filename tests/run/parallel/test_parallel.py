@@ -232,6 +232,12 @@ def test_an_environment_that_misuses_its_process_is_started_anew(start, tmp_path
     check_stored(tmp_path / 'run', least=TRAIN['steps'])
 
 
+def test_an_environment_that_hangs_is_started_anew(start, tmp_path):
+    text = start(fail='hang0', env_timeout=2.0, **TRAIN).end()
+    assert 'Env 0: no answer for 2 s (run.env_timeout).' in text
+    check_stored(tmp_path / 'run', least=TRAIN['steps'])
+
+
 def test_a_signal_that_is_sent_twice_at_once_saves(start, tmp_path):
     part = start(steps=1e9, train_ratio=8.0)
     until(lambda: latest(tmp_path / 'run', 'train/opt/updates'), 'training')
