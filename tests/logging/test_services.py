@@ -108,8 +108,8 @@ def test_mlflow_in_a_database_of_the_logdir(tmp_path, monkeypatch):
     assert sorted((x.step, x.value) for x in found) == [(1, 1), (2, 2), (3, 3)]
     files = {x.name for x in (tmp_path / 'mlflow').rglob('00000000000*')}
     assert files >= {f'00000000000{n}.{end}' for n in (1, 2, 3) for end in ('txt', 'json')}
-    for path in (tmp_path / 'mlflow').rglob('*.json'):
-        assert path.read_text() == '[0.0, 1.0, null]'
+    vectors = {path.read_text() for path in (tmp_path / 'mlflow').rglob('*.json')}
+    assert vectors == {'[0.0, 1.0, null]', '[null, null]'}  # JSON knows no NaN
     assert len(list((tmp_path / 'mlflow').rglob('*.mp4'))) == 3
     assert len(list((tmp_path / 'mlflow').rglob('*.png'))) == 6
 
