@@ -159,6 +159,7 @@ def entry() -> None:
     output.guard()
     with leftover.not_waited_for(), signals.prompt_errors():
         main()
+        signals.ignore()
 
 
 if __name__ == '__main__':

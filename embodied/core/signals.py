@@ -94,6 +94,15 @@ def taken(handler: Any, wakeup: int | None = None) -> Iterator[None]:
         restore()
 
 
+def ignore() -> None:
+    """Hear no signal of ours any more: all is done, and this process is about to end.
+
+    Many send a second one; it would make a good end look like a failure.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def by_handler(error: BaseException) -> bool:
     """Return whether a signal handler of this process raised an error, of whatever it met."""
     handlers = [signal.getsignal(x) for x in signal.valid_signals()]

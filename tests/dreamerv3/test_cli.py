@@ -83,6 +83,7 @@ def test_the_installed_command_is_main(monkeypatch):
     # What else it does to a process that is its own.
     monkeypatch.setattr(cli.output, 'guard', lambda: None)
     monkeypatch.setattr(cli.leftover, 'not_waited_for', contextlib.nullcontext)
+    monkeypatch.setattr(cli.signals, 'ignore', lambda: None)
     monkeypatch.setattr(sys, 'path', [*sys.path])
     entry.load()()
     assert called

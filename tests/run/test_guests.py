@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -111,6 +112,16 @@ def test_what_an_environment_leaves_does_not_keep_the_run(tmp_path, how):
         pid = int(re.search(r'child (\d+)', program.out)[1])
         assert f"process 'helper' ({pid})" in line
         assert gone(pid)
+
+
+def test_a_second_signal_while_the_process_ends_changes_nothing(tmp_path):
+    program = Program(tmp_path, f'{SHORT} --run.steps 1e9', {'how': 'start_thread', 'at': 1})
+    program.until('episode/score')
+    program.process.send_signal(signal.SIGTERM)
+    program.until('Stopped and saved')
+    time.sleep(0.2)  # it waits for the thread now, for two seconds
+    program.process.send_signal(signal.SIGTERM)
+    assert program.end() == 0
 
 
 # Children.
