@@ -11,7 +11,8 @@ from ..core.retries import persistent
 
 
 class Saver:
-    """Saves every run.save_every seconds, once after the first updates, and at the end.
+    """Saves every run.save_every seconds, after the first updates, before the first report, and
+    at the end.
 
     An error of the environments saves as well, if there is something to lose. Every
     run.keep_every env steps it also saves one that stays. A checkpoint that cannot be written
@@ -28,6 +29,7 @@ class Saver:
         self._first = bool(args.save_every) and not cp.exists()
         self._saved = None if self._first else self._seen
         self._updates = self._learned = 0  # by the last save, and when it was last asked
+        self._reported = False
 
     def __call__(self, updates: int) -> None:
         """Save if it is time to; updates: how many there were in this process."""
@@ -47,6 +49,12 @@ class Saver:
         if updates > self._updates:
             self._learned = updates
             self._try()
+
+    def before_report(self, updates: int) -> None:
+        """Save before the first report, which compiles; a signal then ends the run at once."""
+        if not self._reported:
+            self._reported = True
+            self.rescue(updates)
 
     def finish(self) -> None:
         """Save the end of the run. Raises UserError if that cannot be written."""

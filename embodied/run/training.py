@@ -136,6 +136,7 @@ def loop(
         with rescue(saver, learner):
             logger.progress(args.steps, left=end - time.monotonic(), **learner.progress())
             if learner.ready and not over() and report_due():
+                saver.before_report(learner.updates)
                 report(learner, logger, evaluate, stop)
             if log_due():
                 logged = log()

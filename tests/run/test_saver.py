@@ -8,7 +8,7 @@ import pytest
 
 from embodied.core import checkpoint, retries, snapshot
 from embodied.core.errors import UserError
-from tests.run.harness import Run
+from tests.run.harness import Agent, Run
 
 
 def kept_steps(logdir):
@@ -148,3 +148,18 @@ def test_a_file_in_place_of_the_replay_is_noticed_at_the_start(tmp_path):
     with pytest.raises(UserError, match=r'Cannot write to --logdir .*replay: File exists'):
         run.train()
     assert not run.envs
+
+
+def test_all_is_saved_before_the_first_report_which_compiles(tmp_path):
+    """A signal meanwhile ends the process at once."""
+    found = []
+
+    class Reporting(Agent):
+        def report(self, carry, data):
+            found.append((kept_steps(tmp_path), int(self.run.logger.step)))
+            return super().report(carry, data)
+
+    Run(tmp_path, make_agent=Reporting, report_every=-1.0).train()
+    (saved, step), *later = found
+    assert saved == [step]
+    assert later[-1][0] != [later[-1][1]]  # once is enough

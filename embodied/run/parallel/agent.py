@@ -144,6 +144,7 @@ class Run:
         if over or self._stop.requested or self._failed():
             raise common.Over
         if self._report_due() and self._learner.updates:
+            self._saver.before_report(self._learner.updates)
             self._reports.begin()
         for mode, metrics in self._reports.result().items():
             self._logger_add(metrics, mode)
