@@ -173,7 +173,7 @@ class Stop:
                 _leave(128 + number, 'Ended without saving, by a second signal.')
             if self.requested and (is_compiling() or not self._begun):
                 _leave(
-                    0, 'Ended at once: it had not begun, or was compiling. The last save stays.'
+                    0, 'Ended without saving: it had not begun, or was compiling.'
                 )
 
     def _heard(self) -> Iterator[int]:
