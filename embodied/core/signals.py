@@ -172,9 +172,7 @@ class Stop:
             elif number and time.monotonic() - self._first >= APART:
                 _leave(128 + number, 'Ended without saving, by a second signal.')
             if self.requested and (is_compiling() or not self._begun):
-                _leave(
-                    0, 'Ended without saving: it had not begun, or was compiling.'
-                )
+                _leave(0, 'Ended without saving: it had not begun, or was compiling.')
 
     def _heard(self) -> Iterator[int]:
         """Yield the numbers of our signals and, after the first, 0 again and again."""

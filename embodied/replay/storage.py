@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import UserError
+from ..core.errors import UserError, reason
 from . import blocks, files, journal, mapped, restore, windows
 from .blocks import Block, Blocks
 from .chunk import Arrays, Chunk, MemoryChunk, Span, Spec, gather
@@ -51,6 +51,7 @@ class Storage:
         if disk and self.directory is not None:
             self._spares = Spares(name, self.directory, chunksize)
         self._journal: journal.Journal | None = None  # opened by the first request
+        self._unnoted = False  # the directory takes none
         self._blocks = Blocks(chunksize)
         self._rows: list[tuple[Block, int]] = []  # for the next chunks, the last one first
         self._clock: files.Clock | None = None
@@ -155,9 +156,17 @@ class Storage:
             self._journal.settle()
 
     def _opened_journal(self) -> journal.Journal | None:
-        if self._journal is None and self.directory is not None:
-            with self._spares.checked() if self._spares else contextlib.nullcontext():
-                self._journal = journal.Journal(self.directory)
+        if self._journal is None and self.directory is not None and not self._unnoted:
+            try:
+                with self._spares.checked() if self._spares else contextlib.nullcontext():
+                    self._journal = journal.Journal(self.directory)
+            except OSError as error:  # with files a UserError: they keep what others rely on
+                self._unnoted = True
+                print(
+                    f'Warning: {self.directory} takes no list of requests ({reason(error)}); '
+                    'what is sent again after a kill may be stored twice.',
+                    flush=True,
+                )
         return self._journal
 
     def _block(self, rows: int) -> Block:
@@ -252,8 +261,12 @@ class Storage:
             return []
         with self._saving:
             with self._lock:
-                if self._journal is None:
-                    journal.recover(self.directory)
+                checked = (
+                    self._spares.checked() if self._spares else contextlib.suppress(OSError)
+                )
+                with checked:
+                    if self._journal is None:
+                        journal.recover(self.directory)
                 known, spec = set(self._by_uuid), self.spec
             reader = restore.Reader(self.directory, spec, convert, self._maps)
             # Files of other formats become mapped ones.

@@ -55,8 +55,8 @@ def _held(folder: pathlib.Path, busy: str) -> Iterator[None]:
         with forks.undone(lambda: os.close(lock)):  # or a child would hold it beyond a kill
             yield
     finally:
-        path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
             for empty in made:
                 empty.rmdir()
         os.close(lock)

@@ -12,6 +12,7 @@ from elements import timer
 
 from .. import logging
 from ..core import checkpoint, clocks, output, signals
+from ..core.errors import NotFinite
 from ..core.guest import Guest
 from . import lock, start
 from .learner import Learner
@@ -116,6 +117,12 @@ def loop(
             logger.write()
         learner(step, ahead=len(driver) - 1 - worker, over=over)
 
+    def insert(transitions, workers):
+        nonlocal unstored
+        unstored = True
+        add(transitions, workers)
+        unstored = False
+
     def log():
         logger.add(learner.metrics.result(), prefix='train')
         logger.add(episodes.stats())
@@ -127,11 +134,12 @@ def loop(
         return int(step)
 
     policy = timer.section('policy')(functools.partial(agent.policy, mode='train'))
-    driver.on_batch(start.inserter(replay))
+    add, unstored = start.inserter(replay), False  # a step that the replay has not taken
+    driver.on_batch(insert)
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
     while step < args.steps and not over():
-        with rescue(saver, learner, lambda: driver.failed):
+        with rescue(saver, learner, lambda: driver.failed or unstored):
             play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
         with rescue(saver, learner):
             logger.progress(args.steps, left=end - time.monotonic(), **learner.progress())
@@ -160,9 +168,14 @@ def report(learner: Learner, logger: logging.Logger, evaluate: Any, stop: signal
 def rescue(
     saver: Saver, learner: Learner, whole: Callable[[], bool] = lambda: True
 ) -> Iterator[None]:
-    """Save before anything ends the run, if agent and replay are whole in spite of it."""
+    """Save before anything ends the run, if agent and replay are whole in spite of it.
+
+    An agent whose numbers are not finite any more is not.
+    """
     try:
         yield
+    except NotFinite:
+        raise
     except BaseException:
         if whole():
             saver.rescue(learner.updates)

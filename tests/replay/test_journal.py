@@ -1,5 +1,6 @@
 """Requests that come again after a kill: all of their steps are in once, wherever it fell."""
 
+import errno
 import os
 import pathlib
 import signal
@@ -169,3 +170,15 @@ def test_a_large_request_after_small_ones(tmp_path, monkeypatch):
     again.load()
     assert len(again) == 302
     assert again.received((ONE, 1))
+
+
+def test_without_room_for_the_list_memory_goes_on_and_says_so(tmp_path, monkeypatch, capsys):
+    def refuse(*args):
+        raise OSError(errno.EROFS, 'Read-only file system')
+
+    monkeypatch.setattr(journal, 'Journal', refuse)
+    replay = embodied.replay.Replay(2, directory=tmp_path)
+    for number in range(3):
+        replay.add_batch({'x': np.zeros((1, 2), np.float32)}, [0], (b'c' * 16, number))
+    assert len(replay) == 2
+    assert capsys.readouterr().out.count('Warning: ') == 1

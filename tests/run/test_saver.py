@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from embodied.core import checkpoint, retries, snapshot
-from embodied.core.errors import UserError
+from embodied.core.errors import NotFinite, UserError
 from tests.run.harness import Agent, Run
 
 
@@ -116,6 +116,39 @@ def test_a_disk_that_fails_for_a_moment(tmp_path, monkeypatch, capsys, storage, 
     assert (
         f'Warning: Cannot {"save" if storage == "ram" else "write"}' in capsys.readouterr().out
     )
+
+
+def test_what_was_learned_is_saved_when_the_replay_takes_no_more(tmp_path, monkeypatch):
+    class Full(Run):
+        def make_replay(self, *args, **kwargs):
+            replay = super().make_replay(*args, **kwargs)
+            add = replay.add_batch
+
+            def failing(*args):
+                if self.step == 50:
+                    raise UserError('the disk is full')
+                add(*args)
+
+            replay.add_batch = failing
+            return replay
+
+    with pytest.raises(UserError, match='the disk is full'):
+        Full(tmp_path, save_every=0.0).train()
+    assert kept_steps(tmp_path) == [50]
+
+
+def test_an_agent_that_diverged_in_an_evaluation_replaces_no_checkpoint(tmp_path):
+    class Diverging(Agent):
+        def policy(self, carry, obs, mode='train'):
+            if mode == 'eval' and self.updates > 12:
+                raise NotFinite('the action is nan')
+            return super().policy(carry, obs, mode)
+
+    run = Run(tmp_path, make_agent=Diverging, report_every=-1.0)
+    with pytest.raises(NotFinite):
+        run.train_eval()
+    data = checkpoint.read(tmp_path / 'ckpt', ['agent'])['agent']
+    assert data['updates'] <= 12 < run.agent.updates
 
 
 def make_file(path):

@@ -123,11 +123,13 @@ class Run:
         except BaseException:
             self._saver.rescue(self._learner.updates)
             raise
-        self._drain()
-        # Those here end with the run; those elsewhere may be needed by the run that goes on.
-        self._actor.close(tell=self._args.remote_envs and not self._stop.requested)
-        self._log()
-        self._saver.finish()
+        try:
+            self._drain()
+            # Those here end with the run; those elsewhere may be needed by one that goes on.
+            self._actor.close(tell=self._args.remote_envs and not self._stop.requested)
+            self._log()
+        finally:  # also where the logger has answered with an error
+            self._saver.finish()
 
     def close(self) -> None:
         """Close what is connected."""
