@@ -35,9 +35,8 @@ class Driver:
     together, unless that is no use (see `faults`). Its episode is cut: the next observation
     has is_first, and nothing says that the one before was the last. A factory with a parameter
     `attempt` then gets 1, 2 and so on, to make an environment that does not repeat its draws.
-    A UserError, such as a value outside
-    of its space, is raised at once with the environment and its step; none of that step
-    reaches a callback.
+    A UserError, such as a value outside of its space, is raised at once with the environment
+    and its step; none of that step reaches a callback.
 
     overlap: environments in processes get their actions before the callbacks are called, and
     step while those run. Transitions and their order stay the same. Environments are then one

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from embodied.core import warn
 from embodied.core.errors import UserError
 
 DEPTH = 4  # of dicts in dicts
@@ -30,7 +31,6 @@ class Info:
             raise UserError(
                 f'{pattern!r} is not a regular expression: {error} (env.gym.info).'
             ) from error
-        self._warned: set[str] = set()
 
     def __call__(self, info: Mapping) -> dict[str, np.ndarray]:
         """Return the values by name, all of which begin with `log/`."""
@@ -39,12 +39,11 @@ class Info:
             array = _array(value)
             if array is not None:
                 found[key if key.startswith('log/') else f'log/{key}'] = array
-            elif value is not None and key not in self._warned:
-                self._warned.add(key)
-                print(
-                    f'Warning: info[{key!r}] is a {type(value).__name__}, which is not logged; '
-                    'expected a number, a vector, an image or a text.',
-                    flush=True,
+            elif value is not None:
+                warn.once(
+                    f'info {key}',
+                    f'info[{key!r}] is a {type(value).__name__}, which is not logged; expected '
+                    'a number, a vector, an image or a text.',
                 )
         return found
 

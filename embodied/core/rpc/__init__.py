@@ -8,7 +8,8 @@ network is unreachable, and none of that can be mended from outside.
 - A Server runs each method in threads of its own, answers every mistake with an error, drops
   what is no request, and waits without polling.
 - A Client reconnects for ever and sends again what was not answered. Its requests have
-  numbers, so that a method bound with `once` runs once per request, also across restarts.
+  numbers, so that a method bound with `once` runs once per request. After a restart the handler
+  has to know them: the replay keeps those of its steps.
 - With a secret (the environment variable DREAMER_SECRET) only who knows it is served, and a
   recorded request is worth nothing (see `proof`, `handshake`). Requests are signed; replies are
   not, and nothing is encrypted.

@@ -123,10 +123,10 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 class CheckSpaces(Wrapper):
     """Raises a UserError for a key or value outside of the spaces, in both directions.
 
-
     Two things are said once and do not end the run, unless `strict`: observed floats that are
     finite and beyond their bounds, which are used for nothing, and observations beside the
-    declared ones, which are left out. Floats under log/ may be anything.
+    declared ones, which are left out. What is under log/ may have any
+    value, and needs no space.
     """
 
     def __init__(self, env: Env, strict: bool = False):
