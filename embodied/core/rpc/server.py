@@ -26,8 +26,8 @@ class Server:
 
     It listens on the interface `bind`; by default on loopback if the host is localhost or
     127.x, and on all interfaces otherwise. `secret` is None for that of the environment, and
-    empty for none. A taken port is a UserError. `executed` knows which requests of methods bound
-    with `once` were executed here.
+    empty for none. A taken port is a UserError. `executed` knows which requests of methods
+    bound with `once` were executed here.
     """
 
     def __init__(
