@@ -147,8 +147,9 @@ class Storage:
         if opened and request and not self.disk:
             opened.note(request)  # what was inserted and not saved is lost with the memory
         blocks.write(places, steps)
-        if opened and request and self.disk:
-            opened.commit(request, places)
+        if opened and request and self._spares:
+            with self._spares.checked():
+                opened.commit(request, places)
 
     def settle(self, request: journal.Request | None) -> None:
         """Say that the steps of a request count."""

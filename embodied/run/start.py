@@ -67,19 +67,25 @@ def check_untrained(args: Any) -> None:
         )
 
 
-def inserter(replay: Any) -> Callable:
-    """Return a callback for `Driver.on_batch` that inserts, and first says the size to come."""
-    said = False
+class Inserter:
+    """A callback for `Driver.on_batch` that inserts, and first says the size to come.
 
-    def insert(transitions: Any, workers: Any, *request: Any) -> None:
-        nonlocal said
-        replay.add_batch(transitions, workers, *request)
-        if not said:
-            said = True
-            for line in replay.describe():
+    failed: whether the replay has not taken the last step, of which nothing is stored then.
+    """
+
+    def __init__(self, replay: Any):
+        self.failed = False
+        self._replay, self._said = replay, False
+
+    def __call__(self, transitions: Any, workers: Any, *request: Any) -> None:
+        """Insert a step of each worker."""
+        self.failed = True
+        self._replay.add_batch(transitions, workers, *request)
+        self.failed = False
+        if not self._said:
+            self._said = True
+            for line in self._replay.describe():
                 print(line, flush=True)
-
-    return insert
 
 
 def make_driver(

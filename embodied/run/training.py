@@ -117,12 +117,6 @@ def loop(
             logger.write()
         learner(step, ahead=len(driver) - 1 - worker, over=over)
 
-    def insert(transitions, workers):
-        nonlocal unstored
-        unstored = True
-        add(transitions, workers)
-        unstored = False
-
     def log():
         logger.add(learner.metrics.result(), prefix='train')
         logger.add(episodes.stats())
@@ -134,12 +128,12 @@ def loop(
         return int(step)
 
     policy = timer.section('policy')(functools.partial(agent.policy, mode='train'))
-    add, unstored = start.inserter(replay), False  # a step that the replay has not taken
+    insert = start.Inserter(replay)
     driver.on_batch(insert)
     driver.on_step(on_step)
     driver.reset(agent.init_policy)
     while step < args.steps and not over():
-        with rescue(saver, learner, lambda: driver.failed or unstored):
+        with rescue(saver, learner, lambda: driver.failed or insert.failed):
             play(driver, policy, step, min(int(step) + SLICE, args.steps), over)
         with rescue(saver, learner):
             logger.progress(args.steps, left=end - time.monotonic(), **learner.progress())

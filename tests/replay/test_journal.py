@@ -182,3 +182,21 @@ def test_without_room_for_the_list_memory_goes_on_and_says_so(tmp_path, monkeypa
         replay.add_batch({'x': np.zeros((1, 2), np.float32)}, [0], (b'c' * 16, number))
     assert len(replay) == 2
     assert capsys.readouterr().out.count('Warning: ') == 1
+
+
+def test_a_disk_that_is_full_when_requests_are_written_down_is_one_sentence(
+    tmp_path, monkeypatch
+):
+    replay = embodied.replay.Replay(2, directory=tmp_path, storage='disk')
+    rows = {'x': np.zeros((1, 2), np.float32)}
+    replay.add_batch(rows, [0], (b'c' * 16, 0))
+
+    def refuse(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(journal.Journal, 'commit', refuse)
+    with pytest.raises(embodied.UserError, match='finds no room'):
+        replay.add_batch(rows, [0], (b'c' * 16, 1))
+    monkeypatch.undo()
+    replay.add_batch(rows, [0], (b'c' * 16, 1))
+    assert len(replay) == 1

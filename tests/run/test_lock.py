@@ -150,3 +150,18 @@ def test_one_folder_of_two_replays_is_locked_once(tmp_path):
     again = lock.replays(both[0])
     with lock.replays(*both), pytest.raises(UserError, match='uses the replay'), again:
         pass
+
+
+def test_a_file_that_cannot_be_removed_hides_no_error_and_holds_no_lock(tmp_path, monkeypatch):
+    def refuse(path, missing_ok=False):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    def fail():
+        with monkeypatch.context() as patch, lock.held(tmp_path):
+            patch.setattr('pathlib.Path.unlink', refuse)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with lock.held(tmp_path):
+        pass

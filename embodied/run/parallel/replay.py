@@ -106,7 +106,7 @@ class Service:
             'report': iter(stream(self.train, 'report')),
             'eval': iter(stream(self.eval, 'eval')),
         }
-        self._insert = start.inserter(self.train)
+        self._insert = start.Inserter(self.train)
         self._inserts: queue.SimpleQueue = queue.SimpleQueue()
         thread = threading.Thread(target=self._insert_in_turn, name='inserts', daemon=True)
         thread.start()
