@@ -26,8 +26,9 @@ def pytest_configure() -> None:
     os.environ['JAX_NUMPY_RANK_PROMOTION'] = 'raise'
     os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(CACHE))
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.5')
-    # Under nohup the processes that tests start would ignore the signal, too.
+    # Under nohup, and in the background of scripts, what tests start would ignore them.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Shapes and types of the annotations are checked at every call.
     jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
 
