@@ -50,6 +50,7 @@ def said(monkeypatch):
     return until
 
 
+@pytest.mark.filterwarnings(r'ignore:os\.fork\(\) was called')  # if JAX is loaded already
 def test_a_forked_child_waits_for_nothing_of_its_parent(often):
     with waiting.Wait('the first'):
         child = os.fork()

@@ -1,4 +1,4 @@
-"""A process that inserts and saves without pause, to be killed: FOLDER STORAGE FIRST.
+"""A process that inserts and saves with hardly a pause, to be killed: FOLDER STORAGE FIRST.
 
 Writes a dot for every insert, and beside the folder how many steps of each worker, from FIRST
 on, are in (`inserted`), and were in before the last finished save began (`saved`).
@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 import threading
+import time
 
 import numpy as np
 
@@ -39,6 +40,7 @@ def main(folder: str, storage: str, first: str) -> None:
             before = number
             replay.save()
             os.pwrite(notes['saved'], before.to_bytes(8, 'little'), 0)
+            time.sleep(0.002)  # for the inserts, which else wait for the interpreter's lock
 
     threading.Thread(target=save, daemon=True).start()
     for number in itertools.count(int(first)):

@@ -23,14 +23,22 @@ LIMIT = 60  # seconds until a test gives up
 TRAIN = {'steps': 1500, 'train_ratio': 8.0}
 
 
-class Part:
-    """One running program of the doubles."""
+def may_open(files):
+    """Return what begins a command whose program may have so many open files at once.
 
-    def __init__(self, name, logdir, **flags):
+    The limit of this process, which may have more of them already, does not change.
+    """
+    return ['sh', '-c', f'ulimit -Sn {files}; exec "$@"', 'sh'] if files else []
+
+
+class Part:
+    """One running program of the doubles. files: how many it may have open at once."""
+
+    def __init__(self, name, logdir, files=None, **flags):
         self.log = logdir.parent / f'{logdir.name}-{name}.txt'
         with self.log.open('a') as log:
             self.process = subprocess.Popen(
-                [*self.command(name), repr({'logdir': str(logdir), **flags})],
+                [*may_open(files), *self.command(name), repr({'logdir': str(logdir), **flags})],
                 cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
@@ -56,7 +64,7 @@ def start(tmp_path):
     """Starts parts, and ends by force what a failed test leaves."""
     parts = []
 
-    def start(name='combined', logdir=tmp_path / 'run', **flags):
+    def start(name='combined', logdir=tmp_path / 'run', **flags):  # `files` as in Part
         parts.append(Part(name, logdir, **flags))
         return parts[-1]
 

@@ -10,7 +10,6 @@ import pytest
 from embodied.core import rpc
 from tests.core.wire import GREETING, LONG, Cable, Peer, request
 from tests.run.parallel.test_parallel import start, stored  # noqa: F401
-from tests.run.parallel.test_strangers import few_files
 
 SECRET = 'correct-horse-battery'
 DONE, REFUSED = 0, 5
@@ -31,8 +30,8 @@ def serve(start, tmp_path, monkeypatch, secret, storage):  # noqa: F811
         'storage': storage, 'train_ratio': -1.0, 'save_every': 1e9,
     }  # fmt: skip
 
-    def serve():
-        return start('replay', tmp_path / 'run', **flags)
+    def serve(files=None):
+        return start('replay', tmp_path / 'run', files=files, **flags)
 
     serve.port, serve.rows = (
         rpc.split(flags['replay_addr'])[1],
@@ -108,8 +107,7 @@ def test_who_may_have_requests_executed(serve, secret):
 
 
 def test_connections_that_ask_for_nothing_change_nothing(serve):
-    with few_files(128):
-        part = serve()
+    part = serve(files=128)
     with contextlib.ExitStack() as held:
         client = held.enter_context(rpc.Client(f'localhost:{serve.port}'))
         add(client, range(6))

@@ -1,7 +1,6 @@
 """A run whose ports are open to strangers: with a secret it goes on whatever they send."""
 
 import contextlib
-import resource
 import struct
 
 import pytest
@@ -28,23 +27,11 @@ SILENCE = (b'', b'p', GREETING, GREETING + struct.pack('<Q', 1000), GREETING + b
 REFUSED = 5
 
 
-@contextlib.contextmanager
-def few_files(count):
-    """What is started within may open so many files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def attack(start, tmp_path, monkeypatch, files, connections, requests):  # noqa: F811
     """Hold connections to all three servers of a run, and send requests without proof."""
     monkeypatch.setenv('DREAMER_SECRET', 'correct-horse-battery')
     logdir, addrs = tmp_path / 'run', {x: rpc.fill('localhost:{auto}') for x in METHODS}
-    with few_files(files):
-        part = start(steps=1e9, train_ratio=8.0, usage={'psutil': True}, **addrs)
+    part = start(steps=1e9, train_ratio=8.0, usage={'psutil': True}, files=files, **addrs)
     updates = lambda: latest(logdir, 'train/opt/updates')
     until(updates, 'training')
     with contextlib.ExitStack() as held:
