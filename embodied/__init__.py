@@ -21,7 +21,7 @@ _HOMES = {
     'streams': ('core.streams', None),
     'wrappers': ('core.wrappers', None),
     'clocks': ('core.clocks', None),
-    'checkpoint': ('core.checkpoint', None),
+    'checkpoint': ('checkpoint', None),
     'replay': ('replay', None),
     'selectors': ('replay.selectors', None),
     'limiters': ('replay.limiters', None),

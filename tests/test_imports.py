@@ -12,14 +12,19 @@ import embodied
 
 ROOT = pathlib.Path(__file__).parents[1]
 
+# The floors of the house, from below: the ground, the first floor, and what stands on both.
+GROUND = ('embodied.core', 'embodied.logging')
+FIRST = ('embodied.checkpoint', 'embodied.replay')
+
 # What each package may import of the project; packages of one floor do not see each other.
 MAY_IMPORT = {
     'embodied.core': {'embodied.core'},
     'embodied.logging': {'embodied.core', 'embodied.logging'},
-    'embodied.replay': {'embodied.core', 'embodied.replay'},
-    'embodied.envs': {'embodied.core', 'embodied.envs'},
-    'embodied.run': {'embodied.core', 'embodied.logging', 'embodied.replay', 'embodied.run'},
-    'embodied.jax': {'embodied.core', 'embodied.logging', 'embodied.replay', 'embodied.jax'},
+    'embodied.replay': {*GROUND, 'embodied.replay'},
+    'embodied.checkpoint': {*GROUND, 'embodied.checkpoint'},
+    'embodied.envs': {*GROUND, *FIRST, 'embodied.envs'},
+    'embodied.run': {*GROUND, *FIRST, 'embodied.run'},
+    'embodied.jax': {*GROUND, *FIRST, 'embodied.jax'},
 }
 # These run in interpreters that hold an environment and nothing else.
 WITHOUT_JAX = set(MAY_IMPORT) - {'embodied.jax'}

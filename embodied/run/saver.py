@@ -5,7 +5,8 @@ from typing import Any
 
 from elements import timer
 
-from ..core import checkpoint, clocks, snapshot
+from ..checkpoint import checkpoint, snapshot
+from ..core import clocks
 from ..core.errors import UserError, reason
 from ..core.retries import persistent
 

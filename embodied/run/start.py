@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from ..core import checkpoint, pickled
+from ..checkpoint import checkpoint, reference_checkpoint
 from ..core.driver import Driver, accepts
 from ..core.errors import UserError
 from ..core.workers import leave_if_imported
@@ -136,7 +136,7 @@ def load_agent(agent: Any, args: Any, regex: str = '.*') -> None:
             raise UserError(
                 f'{folder} is of the reference; this agent takes checkpoints of this package.'
             )
-        data = agent.from_reference(pickled.read(folder / 'agent.pkl'))
+        data = agent.from_reference(reference_checkpoint.read(folder / 'agent.pkl'))
     else:
         data = checkpoint.read(args.from_checkpoint, ['agent'])['agent']
     print(f'Loading the agent from {folder or args.from_checkpoint}', flush=True)
@@ -147,4 +147,4 @@ def load_agent(agent: Any, args: Any, regex: str = '.*') -> None:
 
 
 def _pickled(args: Any) -> pathlib.Path | None:
-    return pickled.find(args.from_checkpoint) if args.trust_pickle else None
+    return reference_checkpoint.find(args.from_checkpoint) if args.trust_pickle else None

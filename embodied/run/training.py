@@ -11,7 +11,8 @@ from typing import Any
 from elements import timer
 
 from .. import logging
-from ..core import checkpoint, clocks, output, signals
+from ..checkpoint import checkpoint
+from ..core import clocks, output, signals
 from ..core.errors import NotFinite
 from ..core.guest import Guest
 from . import lock, start

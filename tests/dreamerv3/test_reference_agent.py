@@ -8,7 +8,7 @@ import pytest
 import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import factories, reference
-from embodied.core import pickled
+from embodied.checkpoint import reference_checkpoint
 
 FOLDER = pathlib.Path(__file__).parent.parent / 'golden' / 'reference_run'
 
@@ -20,7 +20,7 @@ def agent():
 
 
 def test_the_agent_of_a_run_loads_completely(agent):
-    data = pickled.read(pickled.find(FOLDER) / 'agent.pkl')
+    data = reference_checkpoint.read(reference_checkpoint.find(FOLDER) / 'agent.pkl')
     dtypes = {k: v.dtype for k, v in agent.state.items()}
     before = agent.save()
     agent.load(agent.from_reference(data))

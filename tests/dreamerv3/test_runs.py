@@ -16,7 +16,7 @@ import embodied
 from dreamerv3 import config as configs
 from dreamerv3 import main as cli
 from embodied import wrappers
-from embodied.core import checkpoint
+from embodied.checkpoint import checkpoint
 
 ROOT = pathlib.Path(__file__).parents[2]
 FLAGS = (

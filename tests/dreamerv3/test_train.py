@@ -7,7 +7,7 @@ import pytest
 
 from dreamerv3 import config as configs
 from dreamerv3 import factories
-from embodied.core import checkpoint
+from embodied.checkpoint import checkpoint
 from tests.learn import curve, games
 
 FLAGS = {

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint
+from embodied.checkpoint import checkpoint
 from embodied.core.errors import UserError
 from tests.doubles import CounterEnv
 from tests.run.harness import Agent, Run

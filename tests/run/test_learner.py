@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint
+from embodied.checkpoint import checkpoint
 from embodied.core.errors import NotFinite
 from embodied.run.learner import check_finite
 from tests.run.harness import Agent, Run

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint, snapshot
+from embodied.checkpoint import checkpoint, snapshot
 
 ROOT = pathlib.Path(__file__).parents[2]
 FLAGS = (

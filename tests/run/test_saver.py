@@ -6,7 +6,8 @@ import pathlib
 
 import pytest
 
-from embodied.core import checkpoint, retries, snapshot
+from embodied.checkpoint import checkpoint, snapshot
+from embodied.core import retries
 from embodied.core.errors import NotFinite, UserError
 from tests.run.harness import Agent, Run
 

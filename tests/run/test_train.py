@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint, signals
+from embodied.checkpoint import checkpoint
+from embodied.core import signals
 from embodied.core.errors import UserError
 from tests.doubles import CounterEnv
 from tests.run.harness import Agent, Run

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint
+from embodied.checkpoint import checkpoint
 from tests.doubles import CounterEnv, FaultyEnv
 from tests.run.harness import Agent, Run
 

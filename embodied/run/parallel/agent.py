@@ -10,7 +10,8 @@ from typing import Any
 import elements
 
 from ... import logging
-from ...core import checkpoint, clocks, output, rpc, signals
+from ...checkpoint import checkpoint
+from ...core import clocks, output, rpc, signals
 from ...core.errors import NotFinite
 from ...core.guest import Guest
 from ...core.waiting import Wait

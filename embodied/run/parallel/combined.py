@@ -8,7 +8,8 @@ from typing import Any
 
 import cloudpickle
 
-from ...core import checkpoint, output, processes, rpc, signals
+from ...checkpoint import checkpoint
+from ...core import output, processes, rpc, signals
 from ...core.errors import UserError
 from ...core.waiting import Wait
 from .. import lock, start

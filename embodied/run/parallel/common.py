@@ -8,7 +8,7 @@ from typing import Any
 
 import cloudpickle
 
-from ...core import checkpoint, snapshot
+from ...checkpoint import checkpoint, snapshot
 from ...core.errors import UserError, reason
 from ...core.retries import persistent
 

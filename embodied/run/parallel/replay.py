@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ... import logging
-from ...core import checkpoint, clocks, output, rpc, signals
+from ...checkpoint import checkpoint
+from ...core import clocks, output, rpc, signals
 from ...core.errors import UserError
 from ...core.waiting import Wait
 from ...replay.journal import Request

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import embodied
-from embodied.core import checkpoint, rpc
+from embodied.checkpoint import checkpoint
+from embodied.core import rpc
 from embodied.replay import mapped
 from embodied.run import lock
 

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint, pickled
+from embodied.checkpoint import checkpoint, reference_checkpoint
 from embodied.core.errors import UserError
 
 RUN = pathlib.Path(__file__).parent.parent / 'golden' / 'reference_run'
@@ -25,27 +25,27 @@ def dump(tmp_path, data, protocol=4):
 
 @pytest.mark.parametrize('place', ['', 'ckpt', f'ckpt/{STAMP}'])
 def test_find_takes_run_folder_ckpt_folder_and_checkpoint(place):
-    assert pickled.find(RUN / place) == RUN / 'ckpt' / STAMP
+    assert reference_checkpoint.find(RUN / place) == RUN / 'ckpt' / STAMP
 
 
 @pytest.mark.parametrize('place', ['', 'ckpt', 'ckpt/agent'])
 def test_find_takes_runs_in_several_processes(tmp_path, place):
     shutil.copytree(RUN / 'ckpt', tmp_path / 'ckpt' / 'agent')
-    assert pickled.find(tmp_path / place) == tmp_path / 'ckpt' / 'agent' / STAMP
+    assert reference_checkpoint.find(tmp_path / place) == tmp_path / 'ckpt' / 'agent' / STAMP
 
 
 @pytest.mark.parametrize('place', ['', 'typo', 'empty'])
 def test_find_nothing(tmp_path, place):
     (tmp_path / 'empty').mkdir()
-    assert pickled.find(place and tmp_path / place) is None
+    assert reference_checkpoint.find(place and tmp_path / place) is None
 
 
 def test_a_file_of_the_reference():
-    data = pickled.read(RUN / 'ckpt' / STAMP / 'agent.pkl')
+    data = reference_checkpoint.read(RUN / 'ckpt' / STAMP / 'agent.pkl')
     assert data['counters'] == {'updates': 30, 'batches': 33, 'actions': 195}
     kinds = {(type(x), x.dtype.name) for x in data['params'].values()}
     assert kinds == {(np.ndarray, 'float32'), (np.ndarray, 'int32')}
-    assert pickled.read(RUN / 'ckpt' / STAMP / 'step.pkl') == 390
+    assert reference_checkpoint.read(RUN / 'ckpt' / STAMP / 'step.pkl') == 390
 
 
 @pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
@@ -54,7 +54,7 @@ def test_all_protocols(tmp_path, protocol):
         'a': np.arange(6.0).reshape(2, 3), 'b': (np.float32(1.5), b'bytes', {1, 2}),
         'c': collections.OrderedDict(x=[None, True]), 'd': np.asfortranarray(np.ones((2, 3))),
     }  # fmt: skip
-    found = pickled.read(dump(tmp_path, data, protocol))
+    found = reference_checkpoint.read(dump(tmp_path, data, protocol))
     np.testing.assert_array_equal(found.pop('a'), data.pop('a'))
     np.testing.assert_array_equal(found.pop('d'), data.pop('d'))
     assert found == data
@@ -82,7 +82,7 @@ class Bomb:
 def test_code_is_named_and_does_not_run(tmp_path, monkeypatch, bomb, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=rf'agent\.pkl was not loaded: it asks for .*{name}'):
-        pickled.read(dump(tmp_path, {'params': {'a': np.ones(2)}, 'x': bomb}))
+        reference_checkpoint.read(dump(tmp_path, {'params': {'a': np.ones(2)}, 'x': bomb}))
     assert not (tmp_path / 'trace').exists()
 
 
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path):
     path = dump(tmp_path, list(range(999)))
     os.truncate(path, 500)
     with pytest.raises(UserError, match=r'agent\.pkl cannot be read'):
-        pickled.read(path)
+        reference_checkpoint.read(path)
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_a_damaged_file_has_a_reason_in_words(tmp_path, content):
     path = tmp_path / 'agent.pkl'
     path.write_bytes(content)
     with pytest.raises(UserError, match=r'agent\.pkl cannot be read: \w.+\.'):
-        pickled.read(path)
+        reference_checkpoint.read(path)
 
 
 @pytest.mark.parametrize('content', [bytes(range(256)), b'\0', b'x' * 9999, b'/'])
 def test_a_damaged_latest_stands_for_the_folder_itself(tmp_path, content):
     (tmp_path / 'latest').write_bytes(content)
-    assert pickled.find(tmp_path) is None
+    assert reference_checkpoint.find(tmp_path) is None
     shutil.copy(RUN / 'ckpt' / STAMP / 'agent.pkl', tmp_path)
-    assert pickled.find(tmp_path) == tmp_path
+    assert reference_checkpoint.find(tmp_path) == tmp_path
 
 
 @pytest.mark.parametrize('place', ['', 'ckpt', f'ckpt/{STAMP}'])

@@ -16,8 +16,9 @@ import shutil
 from collections.abc import Iterable
 from typing import Any
 
-from . import pickled, snapshot, stamps
-from .errors import UserError, reason
+from ..core import stamps
+from ..core.errors import UserError, reason
+from . import reference_checkpoint, snapshot
 
 TEMPORARY = re.compile(r'\.\d{8}T\d{6}F\d{6}\.tmp')
 
@@ -114,7 +115,7 @@ def find(path: str | pathlib.Path) -> list[pathlib.Path]:
     for place in places:
         if folders := _order_of_use(place):
             return folders
-    if folder := pickled.find(path):
+    if folder := reference_checkpoint.find(path):
         raise UserError(
             f'{folder} holds pickled files of the reference implementation; load its agent '
             f'with --run.from_checkpoint {folder} --run.trust_pickle True and a new --logdir.'

@@ -17,8 +17,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from . import serial
-from .errors import UserError, reason
+from ..core import serial
+from ..core.errors import UserError, reason
 
 FORMAT = 1
 PART = r'\w[\w.-]*'  # the name of a part

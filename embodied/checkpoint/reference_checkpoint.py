@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import UserError, reason
 from . import snapshot
-from .errors import UserError, reason
 
 _CONTAINERS = 'dict list tuple set frozenset int float complex bool str bytes bytearray slice'
 _ALLOWED = {

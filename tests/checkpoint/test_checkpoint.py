@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from embodied.core import checkpoint, snapshot
+from embodied.checkpoint import checkpoint, snapshot
 from embodied.core.errors import UserError
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -360,7 +360,7 @@ def test_what_the_disk_garbled_does_not_replace_the_old_one(tmp_path, monkeypatc
 
 KILLS = """
 import os, sys
-from tests.core import test_checkpoint as t
+from tests.checkpoint import test_checkpoint as t
 
 directory = t.pathlib.Path(sys.argv[1])
 t.save(directory, 0)
