@@ -2,7 +2,7 @@
 
 On CPUs XLA hands dots, reductions and convolutions to a library of kernels (YNNPACK) where its
 own are faster: the gradients of convolutions take half the time with those, imagination four
-fifths (docs/results.md).
+fifths (docs/performance-notes.md).
 """
 
 import functools

@@ -4,7 +4,7 @@ XLA's own is, but for the images that an encoder begins with: with few channels 
 time on gathering numbers. There, BLOCK neighbouring outputs of a row come from one product of
 all inputs that any of them sees with a kernel that is spread out: (k · (k + BLOCK - 1) · in)
 times (BLOCK · out), most of it zeros. That is several times the arithmetic, at several times
-the speed (docs/results.md).
+the speed (docs/performance-notes.md).
 """
 
 import math
