@@ -1,4 +1,4 @@
-"""Checkpoints on disk: complete or absent, as arrays and JSON; the reference's behind a flag."""
+"""Checkpoints on disk: complete or absent, arrays and JSON; the reference's too, if asked."""
 
 from .checkpoint import Checkpoint, find, read
 
