@@ -37,13 +37,12 @@ def along(param: Float[Array, 'units'], x: Array) -> Array:
 
 
 def activation(name: str) -> Callable[[Array], Array]:
-    """Activation by name: none, mish, relu2, swiglu (halves the last axis), or any of jax.nn.
+    """Activation by name: none, relu2, swiglu (halves the last axis), or any of jax.nn.
 
     Raises UserError for an unknown name.
     """
     own = {
         'none': lambda x: x,
-        'mish': lambda x: x * jnp.tanh(jax.nn.softplus(x)),
         'relu2': lambda x: jnp.square(jax.nn.relu(x)),
         'swiglu': _swiglu,
     }

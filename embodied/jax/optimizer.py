@@ -51,51 +51,29 @@ def decay_weights(rate: float, regex: str) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-class RmsState(NamedTuple):
-    """Number of updates and running mean of squared gradients."""
-
-    count: Int[Array, '']
-    nu: Any
-
-
-def scale_by_rms(beta: float, eps: float) -> optax.GradientTransformation:
-    """Divide by the root of the debiased mean square; eps is added after the root."""
-
-    def init(params):
-        return RmsState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params))
-
-    def update(updates, state, params=None):
-        count = state.count + 1
-        nu = jax.tree.map(lambda v, u: beta * v + (1 - beta) * u * u, state.nu, updates)
-        weight = 1 - beta ** count.astype(f32)
-        updates = jax.tree.map(lambda u, v: u / (jnp.sqrt(v / weight) + eps), updates, nu)
-        return updates, RmsState(count, nu)
-
-    return optax.GradientTransformation(init, update)
-
-
 class MomentumState(NamedTuple):
-    """Number of updates and running mean of scaled gradients."""
+    """Number of updates and running mean of scaled gradients, by their names in checkpoints."""
 
     count: Int[Array, '']
     mu: Any
 
 
 def scale_by_momentum(beta: float, nesterov: bool = False) -> optax.GradientTransformation:
-    """Replace updates by their debiased running mean; nesterov looks one step ahead."""
+    """Replace updates by their debiased running mean; nesterov looks one step ahead.
+
+    This is `optax.ema`, which does not look ahead and names its state in another way.
+    """
+    average = optax.ema(beta, debias=True)
 
     def init(params):
-        return MomentumState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params))
-
-    def blend(mean, update):
-        return beta * mean + (1 - beta) * update
+        return MomentumState(*average.init(params))
 
     def update(updates, state, params=None):
-        count = state.count + 1
-        mu = jax.tree.map(blend, state.mu, updates)
-        ahead = jax.tree.map(blend, mu, updates) if nesterov else mu
-        weight = 1 - beta ** count.astype(f32)
-        return jax.tree.map(lambda m: m / weight, ahead), MomentumState(count, mu)
+        before = optax.EmaState(state.count, state.mu)
+        debiased, after = average.update(updates, before)
+        if nesterov:  # as if the same update came once more
+            debiased, _ = average.update(updates, after._replace(count=state.count))
+        return debiased, MomentumState(*after)
 
     return optax.GradientTransformation(init, update)
 
@@ -160,7 +138,8 @@ class Optimizer(eqx.Module):
     ):  # fmt: skip
         if eps <= 0:  # what never had a gradient would be divided by it
             raise UserError(f'--agent.opt.eps is {eps}, expected more than 0')
-        parts = [('agc', clip_by_agc(agc)), ('rms', scale_by_rms(beta2, eps))]
+        rms = optax.scale_by_rms(beta2, eps, eps_in_sqrt=False, bias_correction=True)
+        parts = [('agc', clip_by_agc(agc)), ('rms', rms)]
         if momentum:
             parts.append(('momentum', scale_by_momentum(beta1, nesterov)))
         if wd:

@@ -49,7 +49,7 @@ def test_no_normaliser_changes_nothing():
         Normalizer('median')
 
 
-def laprop(grads, params, lr, agc=0.3, b1=0.9, b2=0.999, wd=0.0):
+def laprop(grads, params, lr, agc=0.3, b1=0.9, b2=0.999, wd=0.0, nesterov=False):
     """Slow reference on plain numbers in float64."""
     nu, mu = np.zeros_like(params), np.zeros_like(params)
     for i, g in enumerate(grads, 1):
@@ -58,17 +58,18 @@ def laprop(grads, params, lr, agc=0.3, b1=0.9, b2=0.999, wd=0.0):
         nu = b2 * nu + (1 - b2) * g * g
         g = g / (np.sqrt(nu / (1 - b2**i)) + 1e-20)
         mu = b1 * mu + (1 - b1) * g
-        params = params - lr * (mu / (1 - b1**i) + wd * params)
+        ahead = b1 * mu + (1 - b1) * g if nesterov else mu
+        params = params - lr * (ahead / (1 - b1**i) + wd * params)
     return params
 
 
-@pytest.mark.parametrize('wd', [0.0, 0.1])
-def test_optimizer_against_a_numpy_loop(wd):
+@pytest.mark.parametrize(('wd', 'nesterov'), [(0.0, False), (0.1, False), (0.0, True)])
+def test_optimizer_against_a_numpy_loop(wd, nesterov):
     rng = np.random.default_rng(0)
     params = {'a': {'kernel': rng.normal(size=(3, 4))}, 'b': {'bias': rng.normal(size=4)}}
     params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
     directions = [jax.tree.map(lambda x: rng.normal(size=x.shape), params) for _ in range(4)]
-    opt, moved = Optimizer(params, lr=0.01, warmup=0, wd=wd), params
+    opt, moved = Optimizer(params, lr=0.01, warmup=0, wd=wd, nesterov=nesterov), params
     for direction in directions:
         loss = lambda p, d=direction: (
             sum((a * b).sum() for a, b in zip(*map(jax.tree.leaves, (p, d)), strict=True)), None
@@ -77,7 +78,7 @@ def test_optimizer_against_a_numpy_loop(wd):
     for module, leaf, decay in (('a', 'kernel', wd), ('b', 'bias', 0.0)):
         expected = laprop(
             [d[module][leaf] for d in directions], np.float64(params[module][leaf]), 0.01,
-            wd=decay,
+            wd=decay, nesterov=nesterov,
         )  # fmt: skip
         np.testing.assert_allclose(moved[module][leaf], expected, rtol=1e-5)
     assert int(metrics['updates']) == 4
