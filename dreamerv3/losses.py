@@ -22,33 +22,28 @@ def lambda_return(
     last: Float[Array, 'T B'], term: Float[Array, 'T B'], rew: Float[Array, 'T B'],
     boot: Float[Array, 'T B'], disc: float, lam: float,
 ) -> Float[Array, 'T-1 B']:  # fmt: skip
-    """λ-returns of steps 0 … T-2 (equation 4), the last one bootstrapped with boot[-1].
+    """Return the λ-returns of steps 0 … T-2 (equation 4), the last bootstrapped with boot[-1].
 
     last (0 or 1) cuts the sum at the end of a sequence and bootstraps there; term (0…1) is
     the probability that nothing follows; rew[t] is the reward on arriving at step t. Raises
     ValueError for other shapes.
     """
-    if not last.shape == term.shape == rew.shape == boot.shape or last.ndim != 2:
-        shapes = [x.shape for x in (last, term, rew, boot)]
-        raise ValueError(f'lambda_return needs four arrays of one shape (T, B), found {shapes}')
-    live = (1 - term)[1:] * disc
-    cont = (1 - last)[1:] * lam
+    _check_one_shape(last, term, rew, boot)
+    live, cont = (1 - term)[1:] * disc, (1 - last)[1:] * lam
     fixed = rew[1:] + (1 - cont) * live * boot[1:]
 
     def step(ret, xs):
-        fixed, weight = xs
-        ret = fixed + weight * ret
+        ret = xs[0] + xs[1] * ret
         return ret, ret
 
-    _, rets = jax.lax.scan(step, boot[-1], (fixed, live * cont), reverse=True)
-    return rets
+    return jax.lax.scan(step, boot[-1], (fixed, live * cont), reverse=True)[1]
 
 
 def critic_loss(
     value: Distribution, slowval: Float[Array, 'T B'], ret: Float[Array, 'T1 B'], slowreg: float
 ) -> Float[Array, 'T-1 B']:  # fmt: skip
-    """Negative log-likelihood of the returns, and, for stability, of what the slow critic
-    predicts (equations 5 and 6).
+    """Return the negative log-likelihood of the returns, and, for stability, of what the slow
+    critic predicts (equations 5 and 6).
 
     `value` and slowval cover T states, ret T1 = T - 1: the last one has no return. Only `value`
     gets a gradient.
@@ -60,7 +55,7 @@ def critic_loss(
 def advantage(
     ret: Float[Array, 'T B'], baseline: Float[Array, 'T B'], retnorm: Normalizer
 ) -> Float[Array, 'T B']:
-    """Return minus baseline, in units of the range of returns (equation 7)."""
+    """Subtract the baseline from the return, in units of the range of returns (equation 7)."""
     _, scale = retnorm.offset_scale()
     return (ret - baseline) / scale
 
@@ -69,7 +64,7 @@ def actor_loss(
     logp: Float[Array, 'T B'], entropy: Float[Array, 'T B'], adv: Float[Array, 'T B'],
     actent: float,
 ) -> Float[Array, 'T B']:  # fmt: skip
-    """Reinforce with an entropy bonus (equation 8). The advantages get no gradient."""
+    """Return Reinforce's loss with an entropy bonus (equation 8), adv without gradient."""
     return -(logp * sg(adv) + actent * entropy)
 
 
@@ -82,13 +77,14 @@ def imag_loss(
 ) -> tuple[
     dict[str, Array], Float[Array, 'H1-1 N'], dict[str, Normalizer], dict[str, Array]
 ]:  # fmt: skip
-    """Losses of actor and critic on imagined trajectories of H steps from N starts.
+    """Return losses of actor and critic on imagined trajectories of H steps from N starts.
 
     All arrays cover the H + 1 states: logp of the action taken there, the policy's entropy by
     action, the critic's distribution `value`, predicted reward, continuation and slow value.
     `norms` are retnorm, valnorm and advnorm; with `update` they see this batch first. Returns
     the losses `policy` and `value` (H, N), the λ-returns (H, N), the normalisers and metrics.
     """
+    seen = lambda name, x: norms[name].update(x) if update else norms[name]
     disc = 1.0 if contdisc else 1 - 1 / horizon
     weight = sg(jnp.cumprod(disc * con, 0) / disc)
     val = norms['valnorm'].denormalize(sg(value.pred()))
@@ -96,27 +92,17 @@ def imag_loss(
     baseline = slow if slowtar else val
     ret = lambda_return(jnp.zeros_like(con), 1 - con, rew, baseline, disc, lam)
 
-    retnorm = norms['retnorm'].update(ret) if update else norms['retnorm']
+    retnorm, valnorm = seen('retnorm', ret), seen('valnorm', ret)
     adv = advantage(ret, baseline[:-1], retnorm)
-    advnorm = norms['advnorm'].update(adv) if update else norms['advnorm']
+    advnorm = seen('advnorm', adv)
     entropy = sum(entropies.values(), start=jnp.zeros(()))
     policy = actor_loss(logp[:-1], entropy[:-1], advnorm.normalize(adv), actent)
-
-    valnorm = norms['valnorm'].update(ret) if update else norms['valnorm']
     target = valnorm.normalize(ret)
-    losses = {
-        'policy': weight[:-1] * policy,
-        'value': weight[:-1] * critic_loss(value, slowval, target, slowreg),
-    }
+    critic = critic_loss(value, slowval, target, slowreg)
+    losses = {'policy': weight[:-1] * policy, 'value': weight[:-1] * critic}
+
     norms = {'retnorm': retnorm, 'valnorm': valnorm, 'advnorm': advnorm}
-    means = {
-        'rew': rew,
-        'con': con,
-        'val': val,
-        'slowval': slow,
-        'tar': target,
-        'weight': weight,
-    }
+    means = dict(rew=rew, con=con, val=val, slowval=slow, tar=target, weight=weight)
     metrics = {name: x.mean() for name, x in means.items()}
     metrics |= {f'ent/{key}': x[:-1].mean() for key, x in entropies.items()}
     return losses, ret, norms, metrics | _spread(adv, retnorm.normalize(ret))
@@ -127,10 +113,10 @@ def repl_loss(
     boot: Float[Array, 'T B'], value: Distribution, slowval: Float[Array, 'T B'],
     valnorm: Normalizer, *, update: bool, horizon: int, lam: float, slowreg: float,
 ) -> tuple[Float[Array, 'T-1 B'], Normalizer]:  # fmt: skip
-    """Loss of the critic on replayed trajectories; boot are the imagined returns at each step.
+    """Return the loss of the critic on replayed trajectories; boot are imagined returns.
 
     value and slowval are what critic and slow critic give for the replayed states. Steps that
-    end an episode are left out. Returns the loss and the normaliser.
+    end an episode are left out. Beside the loss, returns the normaliser.
     """
     ret = lambda_return(last, term, rew, boot, 1 - 1 / horizon, lam)
     valnorm = valnorm.update(ret) if update else valnorm
@@ -141,7 +127,7 @@ def repl_loss(
 def entropy_metrics(
     metrics: Mapping[str, Array], policy: Mapping[str, Sampled]
 ) -> dict[str, Array]:
-    """Metrics `rand/KEY`: how far `ent/KEY` is from the least to the greatest possible.
+    """Return metrics `rand/KEY`: how far `ent/KEY` is from the least to the greatest possible.
 
     `policy` are the distributions of any one state.
     """
@@ -154,12 +140,18 @@ def entropy_metrics(
 
 
 def named_losses(losses: Mapping[str, Any]) -> dict[str, Array]:
-    """Metrics `loss/KEY` of losses by key."""
+    """Return metrics `loss/KEY` of losses by key."""
     return {f'loss/{key}': loss.mean() for key, loss in losses.items()}
 
 
+def _check_one_shape(*arrays: Array) -> None:
+    shapes = [x.shape for x in arrays]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 2:
+        raise ValueError(f'lambda_return needs four arrays of one shape (T, B), found {shapes}')
+
+
 def _spread(adv: Array, ret: Array) -> dict[str, Array]:
-    """Metrics of the advantages and of the normalised returns."""
+    """Return metrics of the advantages and of the normalised returns."""
     return {
         'adv': adv.mean(), 'adv_std': adv.std(), 'adv_mag': jnp.abs(adv).mean(),
         'ret': ret.mean(), 'ret_min': ret.min(), 'ret_max': ret.max(),
