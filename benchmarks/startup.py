@@ -35,7 +35,7 @@ import jax
 from calibrate import calibrate
 from measure import durations, line, short
 
-from embodied.jax.setup import setup
+from embodied.jax.runtime.setup import setup
 
 FILE = pathlib.Path(__file__).resolve()
 ROOT = FILE.parent.parent

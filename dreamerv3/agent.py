@@ -22,8 +22,8 @@ from embodied.jax import concat, distributions, steps
 from embodied.jax.heads import Head
 from embodied.jax.normalize import Normalizer
 from embodied.jax.optimizer import Optimizer, global_norm
-from embodied.jax.runtime import Runtime
-from embodied.jax.setup import compute_dtype, devices
+from embodied.jax.runtime.runtime import Runtime
+from embodied.jax.runtime.setup import compute_dtype, devices
 from embodied.jax.slowmodel import SlowModel
 
 from . import inference, latents, losses, openloop, reference

@@ -56,7 +56,7 @@ def make_agent(config: elements.Config, env: Any = None) -> Any:
         return embodied.RandomAgent(obs_space, act_space, seed=config.seed)
     checks.check_image_sizes(obs_space, config)
     limits.check(obs_space, act_space)
-    from embodied.jax.setup import compute_dtype, setup
+    from embodied.jax.runtime.setup import compute_dtype, setup
 
     setup(config.jax)
     config = config.update({'jax.compute_dtype': compute_dtype(config.jax.compute_dtype)})
@@ -137,7 +137,7 @@ def _convert(config: elements.Config, arrays: dict) -> dict:
     """
     dtype = config.jax.compute_dtype
     if config.script in ('train', 'train_eval') and not config.random_agent:
-        from embodied.jax.setup import compute_dtype
+        from embodied.jax.runtime.setup import compute_dtype
 
         dtype = compute_dtype(dtype)
     return reference.convert_chunk(arrays, dtype)

@@ -55,7 +55,7 @@ def load(folder: str | os.PathLike, seed: int | None = None, platform: str = 'au
     if config.jax.compilation_cache:  # not a folder that a foreign checkpoint names
         own['jax.compilation_cache'] = default_cache()
     config = config.update(own)
-    from embodied.jax.setup import setup
+    from embodied.jax.runtime.setup import setup
 
     setup(config.jax)
     from dreamerv3.agent import Agent

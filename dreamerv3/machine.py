@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from embodied.jax import settings
+from embodied.jax.runtime import settings
 from embodied.replay.estimate import free_memory as free_ram
 
 SIDE = 512  # of the matrices of the measurement, which takes some hundredths of a second

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from . import names
+from .runtime import names
 
 f32 = jnp.float32
 WIDTH = 1024

@@ -17,7 +17,8 @@ import numpy as np
 from dreamerv3 import config as configlib
 from dreamerv3 import reference
 from dreamerv3.agent import Dreamer
-from embodied.jax import distributions, names, packing
+from embodied.jax import distributions, packing
+from embodied.jax.runtime import names
 
 FOLDER = pathlib.Path(__file__).parent.parent / 'golden'
 FILES = ('vector_cont', 'options', 'image_disc', 'strided', 'mixed')

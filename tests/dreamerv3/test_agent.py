@@ -16,7 +16,7 @@ import embodied
 from dreamerv3 import latents
 from dreamerv3.agent import Agent, Dreamer
 from embodied.core.errors import NotFinite
-from embodied.jax import compiler, names
+from embodied.jax.runtime import compiler, names
 from tests.jax.hostile import hostile
 
 from . import golden
@@ -421,7 +421,7 @@ def test_two_devices_compute_the_same_update(trained):
 
 
 MULTICPU = """
-from embodied.jax.setup import setup
+from embodied.jax.runtime.setup import setup
 from tests.dreamerv3 import golden, test_agent as T
 flags = {**T.SMALL, 'jax.compute_dtype': 'float32', 'jax.platform': 'cpu'}
 config = golden.agent_config(flags, ['multicpu'])

@@ -9,7 +9,7 @@ import pytest
 
 from dreamerv3 import config as configs
 from dreamerv3 import estimate, needs
-from embodied.jax import names
+from embodied.jax.runtime import names
 from tests.dreamerv3 import golden
 
 KINDS = {'crafter-like': 'image_disc', 'proprio-like': 'vector_cont'}

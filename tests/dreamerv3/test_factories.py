@@ -169,7 +169,7 @@ def test_agent_gets_its_section_and_the_run_keys(tmp_path, monkeypatch):
     for name, content in (
         ('dreamerv3.agent', {'Agent': Recorder}),
         (
-            'embodied.jax.setup',
+            'embodied.jax.runtime.setup',
             {'setup': settings.append, 'compute_dtype': lambda x: 'float32'},
         ),
     ):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from dreamerv3 import encoder, reference
-from embodied.jax import distributions, names
+from embodied.jax import distributions
+from embodied.jax.runtime import names
 
 from . import golden
 

@@ -40,7 +40,7 @@ def many(count):
     ],
 )
 def test_too_large_is_refused_by_name_and_number(tmp_path, monkeypatch, spaces, words):
-    monkeypatch.setitem(sys.modules, 'embodied.jax.setup', None)
+    monkeypatch.setitem(sys.modules, 'embodied.jax.runtime.setup', None)
     config = configs.load(['debug'], {'logdir': str(tmp_path), 'task': 'gym_Large-v0'})
     with pytest.raises(UserError) as caught:
         factories.make_agent(config, wrap(Env(*spaces)))

@@ -13,7 +13,8 @@ from dreamerv3 import config as configs
 from dreamerv3 import main as cli
 from dreamerv3.agent import Dreamer
 from embodied import UserError
-from embodied.jax import names, packing
+from embodied.jax import packing
+from embodied.jax.runtime import names
 
 from . import golden
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embodied.jax import compiler, concat, distributions, heads, nets
+from embodied.jax import concat, distributions, heads, nets
+from embodied.jax.runtime import compiler
 
 from .components import load
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks import flops
-from embodied.jax import names, packing
+from embodied.jax import packing
 from embodied.jax.packing import WIDTH, Packed
+from embodied.jax.runtime import names
 
 SHAPES = {'scalar': (), 'few': (3,), 'none': (0, 4), 'row': (WIDTH,), 'more': (5, 7, 60)}
 

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embodied.jax import names, nets
+from embodied.jax import nets
 from embodied.jax.normalize import Normalizer
 from embodied.jax.optimizer import LossScale, Optimizer, learning_rate
+from embodied.jax.runtime import names
 from embodied.jax.slowmodel import SlowModel
 
 from .components import load

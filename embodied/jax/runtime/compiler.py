@@ -15,7 +15,7 @@ import jax
 
 from embodied.core import signals
 
-from .shelf import Shelf, watch
+from .step_cache import Shelf, watch
 
 # LLVM's further levels take a quarter of the compilation and make no step faster. Without XLA's
 # pass tree_reduction_rewriter it would take less time, but long sums would lose digits: the

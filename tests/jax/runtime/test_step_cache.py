@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from embodied.jax import compiler, shelf
-from embodied.jax.shelf import Shelf
+from embodied.jax.runtime import compiler, step_cache
+from embodied.jax.runtime.step_cache import Shelf
 
 DEVICES = jax.devices()[:1]
 SCALE = jnp.float32(2)
@@ -102,7 +102,7 @@ def key(
     (folder / 'model.py').write_text(source)
     with pytest.MonkeyPatch.context() as patch, jax.default_matmul_precision(precision):
         patch.setenv('XLA_FLAGS', flags)
-        patch.setattr(shelf, '_processor', lambda: [*processor])
+        patch.setattr(step_cache, '_processor', lambda: [*processor])
         keep = Shelf(folder, facts, [folder])
         return keep.key(name, (state(), scale), devices, dict(options))
 
@@ -151,7 +151,7 @@ def test_a_step_on_a_medium_that_is_only_read_is_loaded(tmp_path, monkeypatch):
     def refuse(*args):
         raise OSError(30, 'Read-only file system')
 
-    monkeypatch.setattr(shelf.os, 'utime', refuse)
+    monkeypatch.setattr(step_cache.os, 'utime', refuse)
     assert build(Shelf(tmp_path, 'facts'))[1] == 0
 
 
@@ -165,23 +165,23 @@ def test_the_newest_step_stays_however_large(tmp_path):
 
 def test_links_of_editors_and_hidden_files_are_no_sources(tmp_path):
     (tmp_path / 'model.py').write_text('x = 1')
-    before = shelf._digest([tmp_path])
+    before = step_cache._digest([tmp_path])
     (tmp_path / '.#model.py').symlink_to('nowhere')
     (tmp_path / 'gone.py').symlink_to('nowhere')
-    assert shelf._digest([tmp_path]) == before
+    assert step_cache._digest([tmp_path]) == before
     (tmp_path / 'model.py').write_text('x = 2')
-    assert shelf._digest([tmp_path]) != before
+    assert step_cache._digest([tmp_path]) != before
 
 
 def test_sources_are_those_of_all_classes_that_one_inherits_from():
     from dreamerv3 import agent
     from embodied.core import base
-    from embodied.jax import runtime
+    from embodied.jax.runtime import runtime
 
     class Mine(agent.Agent):
         """An agent of a user, in a folder of his own."""
 
-    found = shelf.sources(agent.Dreamer, Mine)
+    found = step_cache.sources(agent.Dreamer, Mine)
     folders = [pathlib.Path(x.__file__).parent for x in (agent, base, runtime)]
     assert found == sorted([*folders, pathlib.Path(__file__).parent])
 
@@ -221,7 +221,7 @@ def test_what_jax_took_from_its_own_cache_is_not_kept(tmp_path):
             self.lowered = lowered
 
         def compile(self, options):
-            jax.monitoring.record_event(shelf.HIT)
+            jax.monitoring.record_event(step_cache.HIT)
             return self.lowered.compile(options)
 
     class Jitted:
@@ -240,7 +240,7 @@ def test_a_platform_that_loads_no_steps_compiles_them(tmp_path, monkeypatch, cap
     def refuse(*args):
         raise NotImplementedError('not on this platform')
 
-    monkeypatch.setattr(shelf.serialize_executable, 'deserialize_and_load', refuse)
+    monkeypatch.setattr(step_cache.serialize_executable, 'deserialize_and_load', refuse)
     step, traced = build(Shelf(tmp_path, 'facts'))
     assert traced == 1
     check(step)
@@ -249,10 +249,10 @@ def test_a_platform_that_loads_no_steps_compiles_them(tmp_path, monkeypatch, cap
 
 ANOTHER = """
 import pathlib, sys
-from tests.jax import test_shelf
-from embodied.jax.shelf import Shelf
-step, traced = test_shelf.build(Shelf(pathlib.Path(sys.argv[1]), 'facts'))
-test_shelf.check(step)
+from tests.jax.runtime import test_step_cache
+from embodied.jax.runtime.step_cache import Shelf
+step, traced = test_step_cache.build(Shelf(pathlib.Path(sys.argv[1]), 'facts'))
+test_step_cache.check(step)
 print('traced', traced)
 """
 

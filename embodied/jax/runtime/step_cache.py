@@ -31,7 +31,7 @@ MANY = 2000  # files of sources; more are a folder of something else
 LIMIT = 2**30  # bytes of a folder, beyond which steps go that were not used for longest
 PACKAGES = ('jax', 'jaxlib', 'equinox', 'optax', 'numpy', 'elements')
 VARIABLES = ('XLA_FLAGS', 'LIBTPU_INIT_ARGS', 'TF_XLA_FLAGS', 'NVIDIA_TF32_OVERRIDE')
-OWN_SOURCES = Path(__file__).parent, Path(__file__).parent.parent / 'core'
+OWN_SOURCES = Path(__file__).parents[1], Path(__file__).parents[2] / 'core'
 HIT = '/jax/compilation_cache/cache_hits'
 
 

@@ -23,10 +23,11 @@ from jax.sharding import Mesh
 from embodied.core.base import Agent, Stream
 from embodied.core.errors import NotFinite, UserError, reason
 
-from . import compiler, loading, names, packing, settings, sharding
+from .. import packing
+from . import compiler, loading, names, settings, sharding
 from .feed import Batch, DeviceFeed
 from .setup import pick
-from .shelf import Shelf, sources
+from .step_cache import Shelf, sources
 
 Flat = dict[str, jax.Array]
 # Keys that change nothing in what is compiled; the seed is an argument.

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embodied.jax import compiler
+from embodied.jax.runtime import compiler
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dreamerv3 import config as configs
-from embodied.jax import settings, setup
+from embodied.jax.runtime import settings, setup
 
-from .hostile import HOSTILE, hostile
+from ..hostile import HOSTILE, hostile
 
 
 def test_every_setting_has_its_opposite_here():

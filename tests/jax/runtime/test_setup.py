@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from embodied import UserError
-from embodied.jax import setup
+from embodied.jax.runtime import setup
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_platform_that_nobody_builds(failing):
 def test_jax_itself_without_the_build():
     code = (
         "import jax; jax.config.update('jax_platforms', 'cuda')\n"
-        'from embodied.jax import setup\n'
+        'from embodied.jax.runtime import setup\n'
         'try: setup.devices()\n'
         'except setup.UserError as e: print(e)'
     )

@@ -1,7 +1,7 @@
 """Batches on their way to the devices."""
 
 import embodied
-from embodied.jax.feed import DeviceFeed
+from embodied.jax.runtime.feed import DeviceFeed
 
 
 class Numbers(embodied.Stream):
