@@ -15,7 +15,7 @@ import jax
 
 from embodied.core import signals
 
-from .step_cache import Shelf, watch
+from .step_cache import StepCache, watch
 
 # LLVM's further levels take a quarter of the compilation and make no step faster. Without XLA's
 # pass tree_reduction_rewriter it would take less time, but long sums would lose digits: the
@@ -41,7 +41,7 @@ def begin(
     *args: Any,
     name: str = '',
     devices: Sequence[jax.Device] = (),
-    shelf: Shelf | None = None,
+    step_cache: StepCache | None = None,
     fast_start: bool = False,
     seldom: bool = False,
 ) -> Future:
@@ -49,13 +49,13 @@ def begin(
 
     XLA works in a thread of its own, several programs at a time; tracing, which Python can only
     do for one at a time, is over on return. seldom: on CPUs, how soon it runs matters more than
-    how fast. With a shelf the function is taken from there, or kept there for its name and
+    how fast. With a step cache the function is taken from there, or kept there for its name and
     the devices that it runs on.
     """
     platform = jax.devices()[0].platform
     choice = options(platform, fast_start, seldom)
-    key = shelf.key(name, args, devices, choice) if shelf else ''
-    if shelf and (kept := shelf.load(name, key, devices)):
+    key = step_cache.key(name, args, devices, choice) if step_cache else ''
+    if step_cache and (kept := step_cache.load(name, key, devices)):
         done: Future = Future()
         done.set_result(kept)
         return done
@@ -66,8 +66,8 @@ def begin(
         hits = watch().hits
         with signals.compiling(awaited=False):
             result = lowered.compile(choice or None)
-        if shelf and hits == watch().hits:
-            shelf.save(name, key, result)
+        if step_cache and hits == watch().hits:
+            step_cache.save(name, key, result)
         return result
 
     return _threads().submit(work)

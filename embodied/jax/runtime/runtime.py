@@ -27,7 +27,7 @@ from .. import packing
 from . import compiler, loading, names, settings, sharding
 from .feed import Batch, DeviceFeed
 from .setup import pick
-from .step_cache import Shelf, sources
+from .step_cache import StepCache, sources
 
 Flat = dict[str, jax.Array]
 # Keys that change nothing in what is compiled; the seed is an argument.
@@ -76,7 +76,7 @@ class Runtime(Agent):
         self._begun: dict[tuple, Future] = {}  # what is compiled, or being compiled
         self._tracing = threading.RLock()
         with guarded():
-            self._shelf = self._open_shelf()
+            self._step_cache = self._open_step_cache()
         self._copy = jax.jit(
             lambda flat: {k: jnp.copy(v) for k, v in flat.items()},
             out_shardings=sharding.replicated(self.train_mesh),
@@ -395,11 +395,11 @@ class Runtime(Agent):
             plain.set_result(jitted)
             return plain
         return compiler.begin(
-            jitted, *args, name=name, devices=list(mesh.devices.flat), shelf=self._shelf,
+            jitted, *args, name=name, devices=list(mesh.devices.flat), step_cache=self._step_cache,
             fast_start=self.config.jax.debug, seldom=name in ('init', 'report'),
         )  # fmt: skip
 
-    def _open_shelf(self) -> Shelf | None:
+    def _open_step_cache(self) -> StepCache | None:
         """Where compiled steps are kept, with all that they depend on beside their shapes.
 
         Not those of several machines: a step that one of them finds, another may not.
@@ -409,7 +409,7 @@ class Runtime(Agent):
             return None
         folder = Path(jaxcfg.compilation_cache).expanduser() / 'steps'
         try:
-            return Shelf(folder, self._facts(), sources(type(self.model), type(self)))
+            return StepCache(folder, self._facts(), sources(type(self.model), type(self)))
         except Exception as error:  # sources that cannot be read, or of no file
             print(f'Compiled steps are not kept: {reason(error)}')
             return None

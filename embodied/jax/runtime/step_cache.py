@@ -35,7 +35,7 @@ OWN_SOURCES = Path(__file__).parents[1], Path(__file__).parents[2] / 'core'
 HIT = '/jax/compilation_cache/cache_hits'
 
 
-class Shelf:
+class StepCache:
     """A folder of compiled steps that share some facts; several processes may use it.
 
     facts: what the steps are made from beside their arguments and devices. sources: folders of
@@ -150,7 +150,7 @@ def _surroundings() -> list:
     """Versions, machine, and settings that change what is traced or compiled."""
     device = jax.devices()[0]
     versions = {x: importlib.metadata.version(x) for x in PACKAGES}
-    # Those of this thread: an agent makes its shelf with the settings of its steps.
+    # Those of this thread: an agent makes its step cache with the settings of its steps.
     names = [k for k in jax.config.values if 'cache' not in k]
     settings = {k: repr(getattr(jax.config, k, None)) for k in names}
     variables = {x: os.environ.get(x, '') for x in VARIABLES}

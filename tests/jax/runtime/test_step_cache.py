@@ -13,7 +13,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from embodied.jax.runtime import compiler, step_cache
-from embodied.jax.runtime.step_cache import Shelf
+from embodied.jax.runtime.step_cache import StepCache
 
 DEVICES = jax.devices()[:1]
 SCALE = jnp.float32(2)
@@ -49,9 +49,9 @@ def state():
 
 
 def build(keep, name='step', scale=SCALE, devices=DEVICES, **options):
-    """A fresh step from a shelf, and whether it was traced for that."""
+    """A fresh step from a step cache, and whether it was traced for that."""
     step = Step()
-    options = {'name': name, 'devices': devices, 'shelf': keep, **options}
+    options = {'name': name, 'devices': devices, 'step_cache': keep, **options}
     return compiler.begin(step.jitted, state(), scale, **options).result(), step.traced
 
 
@@ -65,17 +65,17 @@ def check(step):
 
 
 def test_a_step_is_found_again_and_neither_traced_nor_compiled(tmp_path):
-    step, traced = build(Shelf(tmp_path, 'facts'))
+    step, traced = build(StepCache(tmp_path, 'facts'))
     assert traced == 1
     check(step)
-    again, traced = build(Shelf(tmp_path, 'facts'))
+    again, traced = build(StepCache(tmp_path, 'facts'))
     assert traced == 0
     check(again)
     assert len([*tmp_path.iterdir()]) == 1
 
 
-def test_a_shelf_is_opened_without_writing(tmp_path):
-    Shelf(tmp_path / 'none', 'facts')
+def test_a_step_cache_is_opened_without_writing(tmp_path):
+    StepCache(tmp_path / 'none', 'facts')
     assert not (tmp_path / 'none').exists()
 
 
@@ -103,7 +103,7 @@ def key(
     with pytest.MonkeyPatch.context() as patch, jax.default_matmul_precision(precision):
         patch.setenv('XLA_FLAGS', flags)
         patch.setattr(step_cache, '_processor', lambda: [*processor])
-        keep = Shelf(folder, facts, [folder])
+        keep = StepCache(folder, facts, [folder])
         return keep.key(name, (state(), scale), devices, dict(options))
 
 
@@ -114,7 +114,7 @@ def test_a_step_of_anything_else_has_another_key(tmp_path, change):
 
 @pytest.mark.parametrize('damage', ['empty', 'cut', 'flipped', 'foreign', 'renamed'])
 def test_a_damaged_file_is_ignored_and_written_again(tmp_path, damage):
-    keep = Shelf(tmp_path, 'facts')
+    keep = StepCache(tmp_path, 'facts')
     build(keep)
     [path] = tmp_path.iterdir()
     data = path.read_bytes()
@@ -138,25 +138,25 @@ def test_a_damaged_file_is_ignored_and_written_again(tmp_path, damage):
 
 @pytest.mark.skipif(os.name == 'nt', reason='files have no such mode on Windows')
 def test_what_others_may_write_to_is_not_loaded(tmp_path):
-    build(Shelf(tmp_path, 'facts'))
+    build(StepCache(tmp_path, 'facts'))
     [path] = tmp_path.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o620)
-    assert build(Shelf(tmp_path, 'facts'))[1] == 1
+    assert build(StepCache(tmp_path, 'facts'))[1] == 1
 
 
 def test_a_step_on_a_medium_that_is_only_read_is_loaded(tmp_path, monkeypatch):
-    build(Shelf(tmp_path, 'facts'))
+    build(StepCache(tmp_path, 'facts'))
 
     def refuse(*args):
         raise OSError(30, 'Read-only file system')
 
     monkeypatch.setattr(step_cache.os, 'utime', refuse)
-    assert build(Shelf(tmp_path, 'facts'))[1] == 0
+    assert build(StepCache(tmp_path, 'facts'))[1] == 0
 
 
 def test_the_newest_step_stays_however_large(tmp_path):
-    keep = Shelf(tmp_path, 'facts', limit=1)
+    keep = StepCache(tmp_path, 'facts', limit=1)
     build(keep, 'a')
     (tmp_path / 'folder').mkdir()
     build(keep, 'b')
@@ -188,22 +188,22 @@ def test_sources_are_those_of_all_classes_that_one_inherits_from():
 
 def test_a_folder_that_cannot_be_written_costs_a_line(tmp_path, capsys):
     (tmp_path / 'file').write_text('')
-    step, _ = build(Shelf(tmp_path / 'file' / 'steps', 'facts'))
+    step, _ = build(StepCache(tmp_path / 'file' / 'steps', 'facts'))
     check(step)
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_several_write_the_same_step_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
-        steps = [*pool.map(lambda _: build(Shelf(tmp_path, 'facts'))[0], range(4))]
+        steps = [*pool.map(lambda _: build(StepCache(tmp_path, 'facts'))[0], range(4))]
     for step in steps:
         check(step)
     assert len([*tmp_path.iterdir()]) == 1
-    assert build(Shelf(tmp_path, 'facts'))[1] == 0
+    assert build(StepCache(tmp_path, 'facts'))[1] == 0
 
 
 def test_steps_not_used_for_longest_leave_a_full_folder(tmp_path):
-    keep = Shelf(tmp_path, 'facts')
+    keep = StepCache(tmp_path, 'facts')
     for name in 'abc':
         build(keep, name)
     files = {path.name[0]: path for path in tmp_path.iterdir()}
@@ -228,20 +228,20 @@ def test_what_jax_took_from_its_own_cache_is_not_kept(tmp_path):
         def lower(self, *args):
             return Lowered(Step().jitted.lower(*args))
 
-    keep = Shelf(tmp_path, 'facts')
-    arguments = {'name': 'step', 'devices': DEVICES, 'shelf': keep}
+    keep = StepCache(tmp_path, 'facts')
+    arguments = {'name': 'step', 'devices': DEVICES, 'step_cache': keep}
     check(compiler.begin(Jitted(), state(), SCALE, **arguments).result())
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_platform_that_loads_no_steps_compiles_them(tmp_path, monkeypatch, capsys):
-    build(Shelf(tmp_path, 'facts'))
+    build(StepCache(tmp_path, 'facts'))
 
     def refuse(*args):
         raise NotImplementedError('not on this platform')
 
     monkeypatch.setattr(step_cache.serialize_executable, 'deserialize_and_load', refuse)
-    step, traced = build(Shelf(tmp_path, 'facts'))
+    step, traced = build(StepCache(tmp_path, 'facts'))
     assert traced == 1
     check(step)
     assert 'compiled anew' in capsys.readouterr().out
@@ -250,15 +250,15 @@ def test_a_platform_that_loads_no_steps_compiles_them(tmp_path, monkeypatch, cap
 ANOTHER = """
 import pathlib, sys
 from tests.jax.runtime import test_step_cache
-from embodied.jax.runtime.step_cache import Shelf
-step, traced = test_step_cache.build(Shelf(pathlib.Path(sys.argv[1]), 'facts'))
+from embodied.jax.runtime.step_cache import StepCache
+step, traced = test_step_cache.build(StepCache(pathlib.Path(sys.argv[1]), 'facts'))
 test_step_cache.check(step)
 print('traced', traced)
 """
 
 
 def test_another_process_takes_what_this_one_kept(tmp_path):
-    build(Shelf(tmp_path, 'facts'))
+    build(StepCache(tmp_path, 'facts'))
     command = [sys.executable, '-c', ANOTHER, str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.stdout.split() == ['traced', '0'], run.stderr
