@@ -1,9 +1,9 @@
-"""Writes docs/configs.md from configs.yaml and meanings.yaml: python docs/configs.py"""
+"""Writes docs/configs.md from configs.yaml and config_help.yaml: python docs/configs.py"""
 
 import itertools
 import pathlib
 
-from dreamerv3 import config, usage
+from dreamerv3 import config, config_help, usage
 
 PATH = pathlib.Path(__file__).with_suffix('.md')
 HEAD = """# Configuration
@@ -13,9 +13,13 @@ defaults, `--config FILE` then YAML files of your own, and flags come last. A ke
 characters than letters, digits and `_.-` is a regular expression over full keys
 (`--'.*\\.units' 64`). Numbers have bounds: `[0, 1)` is from 0 to less than 1.
 
-This file is made by `python docs/configs.py` from [configs.yaml](../dreamerv3/configs.yaml),
-[meanings.yaml](../dreamerv3/meanings.yaml) and [bounds.yaml](../dreamerv3/bounds.yaml); a test
-compares them.
+This file is made by `make docs` from [configs.yaml](../dreamerv3/configs.yaml) and
+[config_help.yaml](../dreamerv3/config_help.yaml); a test compares them.
+"""
+UNUSED = """## Keys without effect
+
+Commands and files for the reference or for earlier versions may set these; a line at the start
+says so.
 """
 
 
@@ -34,12 +38,14 @@ def text() -> str:
             _code(f'{k}: {config.show(v)}') for k, v in config.blocks()[name].items()
         )
         parts.append(f'| `{name}` | {sets} |')
+    parts += ['', UNUSED, '| key | value | why |', '|---|---|---|']
+    for key, entry in config_help.unused().items():
+        parts.append(f'| {_code(key)} | {_code(config.show(entry.default))} | {entry.why} |')
     return '\n'.join(parts) + '\n'
 
 
 def _row(key: str, default: object) -> str:
-    meaning = usage.meaning(key).replace('|', '\\|') + usage.values(key, _code)
-    meaning += usage.later(key)
+    meaning = usage.described(key, '`{}`'.format).replace('|', '\\|')
     return f'| {_code(key)} | {_code(config.show(default))} | {meaning} |'
 
 

@@ -1,8 +1,7 @@
-"""Which values the keys of the configuration take: the rules of bounds.yaml, and a check."""
+"""Which values the keys of the configuration take, by their entries in config_help.yaml."""
 
 import functools
 import math
-import pathlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dreamerv3 import config_help
 from embodied import UserError
 
-PATH = pathlib.Path(__file__).with_suffix('.yaml')
-REGEX = 'a regular expression'  # the rule of a text that is one
 INTERVAL = re.compile(r'([\[(])(.+), (.+)([\])])')
 
 
@@ -35,7 +33,9 @@ class Interval:
         """From its notation. Raises ValueError for another text."""
         found = INTERVAL.fullmatch(text)
         if not found:
-            raise ValueError(f'{text!r} in {PATH.name} is no interval such as [0, 1)')
+            raise ValueError(
+                f'{text!r} in {config_help.PATH.name} is no interval such as [0, 1)'
+            )
         left, low, high, right = found.groups()
         return cls(text, float(low), float(high), left == '[', right == ']')
 
@@ -52,41 +52,16 @@ class Interval:
         return ' and '.join(finite) or 'finite'
 
 
-Rule = Interval | tuple[str, ...] | str
-
-
 @functools.cache
-def rules() -> dict[str, Rule]:
-    """The content of bounds.yaml: key or regular expression -> interval, choices or REGEX."""
-    from ruamel.yaml import YAML
-
-    table = YAML(typ='safe').load(PATH.read_text(encoding='utf-8'))
-    return {key: _rule(value) for key, value in table.items()}
-
-
-def _rule(value: Any) -> Rule:
-    if isinstance(value, list):
-        return tuple(value)
-    return value if value == REGEX else Interval.parse(value)
-
-
-@functools.cache
-def rule(key: str) -> Rule | None:
-    """What holds for a key; None where every value of its type is fine."""
-    return lookup(rules(), key)
-
-
-def lookup(table: Mapping[str, Any], key: str) -> Any:
-    """The entry of a key in a table by keys and regular expressions; None if there is none."""
-    if key in table:
-        return table[key]
-    return next((value for name, value in table.items() if re.fullmatch(name, key)), None)
+def interval(key: str) -> Interval | None:
+    """Return the interval of a key that holds numbers; None for other keys."""
+    text = config_help.find(key).bounds
+    return Interval.parse(text) if text else None
 
 
 def choices(key: str) -> tuple[str, ...]:
-    """The values of a text with a fixed set of them; none for other keys."""
-    found = rule(key)
-    return found if isinstance(found, tuple) else ()
+    """Return the values of a text with a fixed set of them; none for other keys."""
+    return config_help.find(key).choices
 
 
 def check(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -95,14 +70,18 @@ def check(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     values and defaults are flat.
     """
     for key, value in values.items():
-        found = rule(key)
-        if isinstance(found, tuple) and value not in found:
-            raise UserError(f'--{key} takes {", ".join(found)}; found {value!r}.')
-        if found == REGEX:
+        check_choice(key, value, choices(key))
+        if config_help.find(key).kind == config_help.REGEX:
             _check_regex(key, value)
-        if isinstance(found, Interval):
+        if found := interval(key):
             for number in value if isinstance(value, (list, tuple)) else [value]:
                 _check_number(key, number, found, defaults[key])
+
+
+def check_choice(key: str, value: Any, accepted: tuple[str, ...]) -> None:
+    """Raise UserError for a text that is none of the accepted ones, if there are any."""
+    if accepted and value not in accepted:
+        raise UserError(f'--{key} takes {", ".join(accepted)}; found {value!r}.')
 
 
 def _check_number(key: str, value: float, interval: Interval, default: Any) -> None:

@@ -14,41 +14,15 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamerv3 import bounds, outputs
+from dreamerv3 import bounds, config_help, outputs
 from embodied import UserError, envs
 from embodied.run import start
-
-SCRIPTS = (
-    'train', 'train_eval', 'eval_only',
-    'parallel', 'parallel_env', 'parallel_envs', 'parallel_replay',
-)  # fmt: skip
-
-# Keys whose other values come in a later version, so that none of them is silently ignored.
-FIXED = {
-    'replica': 0,
-    'replicas': 1,
-    'clock_addr': '',
-    'clock_port': '',
-    'ipv6': False,
-    'replay.priosignal': 'model',
-    'jax.coordinator_address': '',
-    'jax.enable_policy': True,
-}
-
-# What some of them stand for.
-TOPICS = dict.fromkeys(
-    ('replica', 'replicas', 'jax.coordinator_address', 'jax.enable_policy'),
-    'several learner processes come',
-)
-
-# Keys of the reference that nothing here reads, and why.
-UNREAD = {'agent.repl_loss.slowtar': 'replayed returns end in the imagined return of each step'}
 
 
 def check(config: elements.Config, defaults: Mapping[str, Any]) -> None:
     """Run every check that needs the config alone. defaults: by flat key, as examples."""
     _check_names(config)
-    _check_fixed(config)
+    _check_later(config, defaults)
     bounds.check(config.flat, defaults)
     _check_relations(config)
     _check_parallel(config)
@@ -93,6 +67,11 @@ def check_image_sizes(obs_space: Mapping[str, Any], config: elements.Config) -> 
         _check_bspace(key, config)
 
 
+def scripts() -> tuple[str, ...]:
+    """Return the values of --script."""
+    return bounds.choices('script')
+
+
 def nearest(name: str, options: Iterable[str], prefix: str = '') -> str:
     """A sentence with up to three options that look like the name, or nothing."""
     close = difflib.get_close_matches(name, list(options), n=3, cutoff=0.55)
@@ -102,7 +81,7 @@ def nearest(name: str, options: Iterable[str], prefix: str = '') -> str:
 def stray(word: str, blocks: Sequence[str]) -> str:
     """What to say of an argument before the first flag, such as `train`."""
     block = f' For the block: --configs {word}.' if word in blocks else ''
-    close = nearest(word, SCRIPTS, '--script ') or nearest(word, blocks, '--configs ')
+    close = nearest(word, scripts(), '--script ') or nearest(word, blocks, '--configs ')
     return (
         f'Expected a flag such as --task, found {word!r}.{hint(word) or block or close} '
         'See --help.'
@@ -111,7 +90,7 @@ def stray(word: str, blocks: Sequence[str]) -> str:
 
 def hint(word: str) -> str:
     """A sentence with the flag of which a word is a value, or nothing."""
-    if word in SCRIPTS:
+    if word in scripts():
         return f' For the script: --script {word}.'
     task = word.partition('_')[0] in envs.SUITES and '_' in word
     return f' For the task: --task {word}.' if task else ''
@@ -143,11 +122,11 @@ def _check_bspace(key, config) -> None:
 
 
 def _check_names(config: elements.Config) -> None:
-    if config.script not in SCRIPTS:
-        hint = nearest(config.script, SCRIPTS)
+    if config.script not in scripts():
+        hint = nearest(config.script, scripts())
         raise UserError(
             f'Unknown script {config.script!r} in --script; expected '
-            f'{" or ".join(SCRIPTS)}.{hint}'
+            f'{" or ".join(scripts())}.{hint}'
         )
     envs.find(config.task)
     for name in config.logger.outputs:
@@ -158,16 +137,22 @@ def _check_names(config: elements.Config) -> None:
             )
 
 
-def _check_fixed(config: elements.Config) -> None:
-    for key, value in FIXED.items():
-        if key == 'replica' and config.script == 'parallel_env':
-            continue  # the number of the environment
-        if config.flat[key] != value:
-            topic = f'{TOPICS[key]} in' if key in TOPICS else 'comes in'
-            raise UserError(
-                f'--{key} {config.flat[key]}: {topic} a later version; this one has {value!r} '
-                'only.'
-            )
+def _check_later(config: elements.Config, defaults: Mapping[str, Any]) -> None:
+    for key, default in defaults.items():
+        number = key == 'replica' and config.script == 'parallel_env'  # of the environment
+        if (later := config_help.find(key).later) and not number:
+            refuse_later(key, config.flat[key], default, later)
+
+
+def refuse_later(key: str, value: Any, default: Any, topic: str) -> None:
+    """Raise UserError for another value than the default of a key that awaits a later version.
+
+    topic: what comes then, so that none of its values is silently ignored.
+    """
+    if value != default:
+        raise UserError(
+            f'--{key} {value}: {topic} in a later version; this one has {default!r} only.'
+        )
 
 
 def _check_relations(config: elements.Config) -> None:

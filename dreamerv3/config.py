@@ -13,7 +13,7 @@ from typing import Any
 
 import elements
 
-from dreamerv3 import checks, evaluation, paths
+from dreamerv3 import checks, evaluation, paths, unused
 from embodied import UserError
 from embodied.core import stamps
 
@@ -56,8 +56,9 @@ def load(
 
     A value may be a string (or a list of strings), as flags are, or already have its type.
     """
-    values, flags = dict(blocks()['defaults']), flatten(overrides or {})
-    given = [flags]
+    values, flags = {**blocks()['defaults'], **unused.defaults()}, flatten(overrides or {})
+    given: list[Mapping[str, Any]] = [flags]
+    named = {*flags}
     for name in names:
         if name not in block_names():
             hint = checks.hint(name) or checks.nearest(name, block_names())
@@ -70,7 +71,8 @@ def load(
         except UserError as e:
             raise UserError(f'In --config {path}: {e}') from e
         given += [block] if block.get('script') == 'eval_only' else []
-    values = _apply(values, flags)
+        named |= {*block}
+    values = unused.drop(_apply(values, flags), named)
     steps = blocks()['defaults'][evaluation.STEPS]
     return elements.Config(values | evaluation.limits(values, given, steps))
 
@@ -188,7 +190,7 @@ def _apply(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def _matches(name: str, keys: Mapping[str, Any]) -> list[str]:
+def _matches(name: str, keys: Iterable[str]) -> list[str]:
     """The keys that a name or regular expression means; at least one."""
     if name in keys:
         return [name]
@@ -203,8 +205,9 @@ def _matches(name: str, keys: Mapping[str, Any]) -> list[str]:
         if found:
             return found
         end = re.split(r'\W+', name)[-1]
-        hint = checks.nearest(end, {key.rpartition('.')[2] for key in keys})
+        hint = checks.nearest(end, {key.rpartition('.')[2] for key in _used(keys)})
         raise UserError(f'No key matches the regular expression of flag --{name}.{hint}')
+    keys = _used(keys)
     inside = [key for key in keys if key.startswith(name + '.')]
     if inside:
         raise UserError(f'--{name} is a group; set one of its keys, such as --{inside[0]}.')
@@ -212,6 +215,11 @@ def _matches(name: str, keys: Mapping[str, Any]) -> list[str]:
     same = [key for key in keys if key.rpartition('.')[2] == leaf][:4]
     hint = f' Nearest: --{", --".join(same)}.' if same else checks.nearest(name, keys, '--')
     raise UserError(f'Unknown flag --{name}.{hint} See --help.')
+
+
+def _used(keys: Iterable[str]) -> list[str]:
+    """The keys that a message may propose."""
+    return [key for key in keys if key not in unused.defaults()]
 
 
 def _convert(key: str, value: Any, default: Any) -> Any:

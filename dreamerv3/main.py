@@ -83,7 +83,7 @@ def start(config: elements.Config, make_env: Callable | None = None) -> None:
     """
     warn.begin()
     resume.check(config)
-    texts = usage.facts(config), usage.ignored(config), resume.text(config)
+    texts = usage.facts(config), resume.text(config)
     print('\n'.join(filter(None, texts)), flush=True)
     try:
         run(config, make_env)

@@ -1,6 +1,5 @@
 """What the command line prints of itself: the help, the list of blocks, facts about a run."""
 
-import functools
 import os
 import pathlib
 import platform
@@ -10,11 +9,9 @@ from importlib import metadata
 
 import elements
 
-from dreamerv3 import __version__, bounds, checks, outputs
+from dreamerv3 import __version__, checks, config_help, outputs
 from dreamerv3 import config as configs
 from embodied import UserError, envs
-
-MEANINGS = pathlib.Path(__file__).parent / 'meanings.yaml'
 
 FLAGS = (
     ('--configs BLOCK ...', 'named blocks, applied in order over the defaults'),
@@ -81,7 +78,7 @@ def answer(argv: Sequence[str]) -> str | None:
 def help_text() -> str:
     """One screen: usage, blocks, suites, scripts and the flags used most."""
     flags = '\n'.join(f'  {flag:<22}{text}' for flag, text in FLAGS)
-    scripts = '\n'.join(f'  {x:<22}{SCRIPTS[x]}' for x in checks.SCRIPTS)
+    scripts = '\n'.join(f'  {x:<22}{SCRIPTS[x]}' for x in checks.scripts())
     return (
         'Usage: dreamerv3 [--configs BLOCK ...] [--FLAG VALUE ...]\n'
         '   or: python dreamerv3/main.py ..., python -m dreamerv3 ...\n'
@@ -106,37 +103,19 @@ def help_all() -> str:
     lines = []
     for key, default in configs.blocks()['defaults'].items():
         name = f'--{key} {configs.show(default)}'
-        lines.append(f'{name:<42}  {meaning(key)}{values(key)}{later(key)}')
+        lines.append(f'{name:<42}  {described(key)}')
     return '\n'.join(['Every flag with its default:', *lines])
 
 
-def meaning(key: str) -> str:
-    """What a key means. KeyError if meanings.yaml leaves it out."""
-    if text := bounds.lookup(meanings(), key):
-        return text
-    raise KeyError(f'{key} is not in {MEANINGS.name}')
-
-
-def values(key: str, mark: Callable[[str], str] = str) -> str:
-    """The values that a key takes, to follow its meaning; '' if its default says it all."""
-    found = checks.SCRIPTS if key == 'script' else bounds.choices(key)
-    if len(found) > 1:
-        return ': ' + ', '.join(map(mark, found))
-    interval = bounds.rule(key)
-    return f'; in {mark(interval.text)}' if isinstance(interval, bounds.Interval) else ''
-
-
-def later(key: str) -> str:
-    """Whether other values than the default come in a later version."""
-    return ' (later version)' if key in checks.FIXED else ''
-
-
-@functools.cache
-def meanings() -> dict[str, str]:
-    """The content of meanings.yaml: key or regular expression -> text."""
-    from ruamel.yaml import YAML
-
-    return dict(YAML(typ='safe').load(MEANINGS.read_text(encoding='utf-8')))
+def described(key: str, mark: Callable[[str], str] = str) -> str:
+    """What a key means and which values it takes, each of them marked."""
+    entry = config_help.find(key)
+    text = entry.meaning
+    if len(entry.choices) > 1:
+        text += ': ' + ', '.join(map(mark, entry.choices))
+    elif entry.bounds:
+        text += f'; in {mark(entry.bounds)}'
+    return text + ' (later version)' * bool(entry.later)
 
 
 def blocks_text() -> str:
@@ -163,16 +142,6 @@ def facts(config: elements.Config) -> str:
         rows = {k: v for k, v in rows.items() if k in PARALLEL[config.script]}
         rows['addresses'] = addresses(config)
     return '\n'.join(['DreamerV3', *(f'  {key:<10}{value}' for key, value in rows.items())])
-
-
-def ignored(config: elements.Config) -> str:
-    """A line for each key that was changed and has no effect, '' if there is none."""
-    defaults = configs.blocks()['defaults']
-    return '\n'.join(
-        f'Warning: --{key} {config.flat[key]} has no effect: {why}.'
-        for key, why in checks.UNREAD.items()
-        if config.flat[key] != defaults[key]
-    )
 
 
 def addresses(config: elements.Config) -> str:

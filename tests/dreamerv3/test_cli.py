@@ -13,7 +13,7 @@ import tomllib
 
 import dreamerv3
 import embodied
-from dreamerv3 import checks, usage
+from dreamerv3 import checks, config_help, usage
 from dreamerv3 import config as configs
 from dreamerv3 import main as cli
 
@@ -57,7 +57,7 @@ def test_help_all_lists_every_key_with_default_and_meaning(capsys):
     assert list(lines) == [f'--{key}' for key in defaults]
     for key, default in defaults.items():
         assert lines[f'--{key}'].startswith(f'--{key} {configs.show(default)}  ')
-        assert usage.meaning(key) in lines[f'--{key}']
+        assert config_help.find(key).meaning in lines[f'--{key}']
     assert lines['--jax.platform'].endswith('auto, cuda, gpu, tpu, cpu')
 
 
@@ -92,8 +92,8 @@ def test_the_installed_command_is_main(monkeypatch):
 def test_every_script_is_explained(capsys):
     cli.main(['-h'])
     out = capsys.readouterr().out
-    assert all(f'  {x} ' in out for x in checks.SCRIPTS)
-    assert set(usage.SCRIPTS) == {*checks.SCRIPTS}
+    assert all(f'  {x} ' in out for x in checks.scripts())
+    assert set(usage.SCRIPTS) == {*checks.scripts()}
 
 
 def test_a_bad_flag_from_a_clone_in_another_folder(tmp_path):

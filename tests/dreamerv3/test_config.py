@@ -9,7 +9,7 @@ import elements
 import numpy as np
 import pytest
 
-from dreamerv3 import checks, paths, resume, usage
+from dreamerv3 import checks, config_help, paths, resume
 from dreamerv3 import config as configs
 from embodied import UserError
 
@@ -157,6 +157,9 @@ BAD = {
     '--config crafter': ('crafter', '--configs crafter'),
     '--config .': ('--config .', 'directory'),
     '--ipv6 yes': ('--ipv6', 'later version'),
+    '--agent.dyn.typ gru': ("--agent.dyn.typ takes rssm; found 'gru'.",),
+    '--clock_addr a:1': ('--clock_addr a:1', 'later version'),
+    '--ipv5 yes': ('Unknown flag --ipv5. See',),
     '--jax.platform cup': ('--jax.platform', 'cup', 'cpu'),
     '--replay.storage tape': ('--replay.storage', 'tape', 'disk'),
     '--report_length 65': ('--report_length', '65', '64'),
@@ -248,11 +251,11 @@ def test_no_key_that_may_be_a_path_is_forgotten():
     """Others name no file: blocks, tasks, labels, addresses."""
     texts = {k for k, v in configs.load().flat.items() if isinstance(v, str)}
     known = re.compile(
-        r'agent\..*|jax\.(platform|compute_dtype|.*_mesh|coordinator_address)|clock_.*|method|'
+        r'agent\..*|jax\.(platform|compute_dtype|.*_mesh|coordinator_address)|method|'
         r'env\..*\.(actions|lives|aggregate|resize|info)|logger\.(filter|user)|replay\.\w+|script|'
         r'run\.(.*_addr|bind|from_checkpoint_regex)|task'
     )
-    assert {x for x in texts if not known.fullmatch(x)} == {*paths.KEYS}
+    assert {x for x in texts if not known.fullmatch(x)} == {*paths.keys()}
 
 
 def test_old_paths_are_no_changes(tmp_path, monkeypatch):
@@ -381,21 +384,27 @@ def test_errors_in_a_file_name_it(content, tmp_path):
     )
 
 
-def test_every_key_has_one_meaning():
-    keys = configs.blocks()['defaults']
-    rules = [name for name in usage.meanings() if configs.REGEX.search(name)]
+def test_every_key_has_one_entry_and_no_entry_lacks_a_key():
+    keys, used = configs.blocks()['defaults'], set()
     for key in keys:
-        assert usage.meaning(key)
-        found = [name for name in rules if re.fullmatch(name, key)]
-        assert key in usage.meanings() or len(found) == 1, (key, found)
-    unused = [
-        name
-        for name in usage.meanings()
-        if name not in keys and not any(re.fullmatch(name, key) for key in keys)
-    ]
-    assert unused == []
+        assert config_help.find(key).meaning, key
+        plain = [key] if key in config_help.entries() else []
+        regexes = [
+            name
+            for name in config_help.entries()
+            if configs.REGEX.search(name) and re.fullmatch(name, key)
+        ]
+        assert len(regexes) < 2, (key, regexes)
+        assert plain or regexes, key
+        used |= {*(plain or regexes)}
+    assert used == {*config_help.entries()}
     with pytest.raises(KeyError, match='nothing'):
-        usage.meaning('nothing')
+        config_help.find('nothing')
+
+
+def test_every_kind_of_text_is_known():
+    kinds = {entry.kind for entry in config_help.entries().values()}
+    assert kinds == {'', 'path', 'program', config_help.REGEX}
 
 
 def images(*shape: int, dtype=np.uint8) -> dict[str, elements.Space]:

@@ -47,10 +47,12 @@ def test_random_agents_are_a_method_of_their_own(tmp_path, capsys):
 def test_runs_that_learned_alike_make_a_line_without_a_warning(tmp_path, capsys):
     save(tmp_path / 'a')
     save(
-        tmp_path / 'b', seed=1, run__steps=5, run__log_every=3, jax__platform='cpu', ipv6=True,
+        tmp_path / 'b', seed=1, run__steps=5, run__log_every=3, jax__platform='cpu',
         logger__outputs=['jsonl'], replay__storage='disk', script='train_eval',
         run__replay_addr='localhost:3', env__dmc__repeat=2, env__crafter__logs=True,
     )  # fmt: skip
+    with (tmp_path / 'b' / 'config.yaml').open('a') as file:
+        file.write('ipv6: true\n')  # as of the reference
     make_run(tmp_path / 'c', [(3, 1.0)], method='name')  # before most keys came
     (tmp_path / 'c' / 'config.yaml').write_text(OLD)
     make_run(tmp_path / 'crafter_reward', [(3, 1.0)])

@@ -6,10 +6,9 @@ import pathlib
 import elements
 import jax
 import numpy as np
-import pytest
 
-from dreamerv3 import checks, usage
 from dreamerv3 import config as configs
+from dreamerv3 import config_help, unused
 from dreamerv3 import main as cli
 from dreamerv3.agent import Dreamer
 
@@ -43,7 +42,7 @@ class Reads:
         return [(key, self[key]) for key in self.keys()]
 
 
-def test_the_agent_reads_all_of_its_section_but_what_is_said_to_be_unread():
+def test_the_agent_reads_all_of_its_section():
     image = elements.Space(np.uint8, (16, 16, 3))
     obs, act = golden.spaces('mixed')
     config = golden.agent_config({
@@ -63,8 +62,7 @@ def test_the_agent_reads_all_of_its_section_but_what_is_said_to_be_unread():
     shape = lambda space: jax.ShapeDtypeStruct((2, 5, *space.shape), space.dtype)
     jax.eval_shape(update, {k: shape(space) for k, space in spaces.items()})
     unread = {f'agent.{k}' for k in config.flat if f'agent.{k}' in DEFAULTS and k not in found}
-    kinds = {'agent.dyn.typ', 'agent.enc.typ', 'agent.dec.typ'}  # each has one value
-    assert unread == {*checks.UNREAD, *kinds}
+    assert unread == set()
 
 
 def words(path):
@@ -79,17 +77,57 @@ def test_every_other_key_is_named_where_it_can_be_read():
     files = {*ROOT.glob('dreamerv3/*.py'), *ROOT.glob('embodied/**/*.py')} - TABLES
     named = {word for path in files for word in words(path)}
     unread = {key for key in DEFAULTS if key.rpartition('.')[2] not in named}
-    assert unread <= {*checks.FIXED}  # other values of which are refused
+    assert all(config_help.find(key).later for key in unread)  # other values are refused
+
+
+def started(line, tmp_path, monkeypatch, capsys):
+    """What the start prints."""
+    monkeypatch.setattr(cli, 'run', lambda *args: None)
+    cli.main([*line.split(), '--logdir', str(tmp_path / 'run')])
+    return capsys.readouterr().out.splitlines()
 
 
 def test_a_key_without_effect_is_said_at_the_start(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(cli, 'run', lambda *args: None)
-    cli.main(['--agent.repl_loss.slowtar', 'True', '--logdir', str(tmp_path)])
+    out = started('--agent.repl_loss.slowtar True', tmp_path, monkeypatch, capsys)
     line = 'Warning: --agent.repl_loss.slowtar True has no effect: '
-    assert [x for x in capsys.readouterr().out.splitlines() if x.startswith(line)]
-    assert usage.ignored(configs.load()) == ''
+    assert [x for x in out if x.startswith(line)]
+    configs.load()
+    assert capsys.readouterr().out == ''
 
 
-@pytest.mark.parametrize('key', checks.UNREAD)
-def test_its_meaning_says_so_too(key):
-    assert 'no effect' in usage.meaning(key)
+UNUSED = {
+    'clock_addr': '', 'clock_port': '', 'ipv6': False, 'replay.priosignal': 'model',
+    'agent.dyn.typ': 'rssm', 'agent.enc.typ': 'simple', 'agent.dec.typ': 'simple',
+    'agent.repl_loss.slowtar': False,
+}  # fmt: skip
+
+
+def test_the_keys_of_the_reference_that_nobody_reads():
+    assert unused.defaults() == UNUSED
+    assert not {*UNUSED} & {*DEFAULTS}
+    assert all(entry.why for entry in config_help.unused().values())
+
+
+def test_all_of_them_are_accepted_as_flags_with_one_line(monkeypatch, capsys, tmp_path):
+    line = ' '.join(f'--{key}={value}' for key, value in UNUSED.items())
+    out = started(f'--configs debug {line}', tmp_path, monkeypatch, capsys)
+    assert [x for x in out if 'without effect' in x] == [
+        f'Not used any more, without effect: --{", --".join(UNUSED)}'
+    ]
+
+
+def test_a_config_that_an_earlier_version_saved_is_accepted_with_one_line(
+    monkeypatch, capsys, tmp_path
+):
+    saved = ROOT / 'tests' / 'saved_runs' / 'ram' / 'config.yaml'
+    assert {*UNUSED} <= {*configs.read_file(saved)}
+    out = started(f'--config {saved}', tmp_path, monkeypatch, capsys)
+    assert len([x for x in out if 'without effect' in x]) == 1
+    config = configs.load(files=[saved])
+    assert config.flat.keys() == DEFAULTS.keys()
+
+
+def test_regular_expressions_that_match_them_too_say_nothing(capsys):
+    config = configs.load(overrides={r'.*loss\.slow.*g': 0.5, r'.*c\.typ': 'simple'})
+    assert config.agent.repl_loss.slowreg == 0.5
+    assert capsys.readouterr().out == ''
