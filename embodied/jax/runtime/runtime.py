@@ -395,8 +395,9 @@ class Runtime(Agent):
             plain.set_result(jitted)
             return plain
         return compiler.begin(
-            jitted, *args, name=name, devices=list(mesh.devices.flat), step_cache=self._step_cache,
-            fast_start=self.config.jax.debug, seldom=name in ('init', 'report'),
+            jitted, *args, name=name, devices=list(mesh.devices.flat),
+            step_cache=self._step_cache, fast_start=self.config.jax.debug,
+            seldom=name in ('init', 'report'),
         )  # fmt: skip
 
     def _open_step_cache(self) -> StepCache | None:
