@@ -19,6 +19,14 @@ def wait(
 
     The caller holds `condition`, and whoever changes what `ready` depends on notifies it.
     `message` is printed every `notice` seconds.
+
+    >>> condition, arrived = threading.Condition(), ['a step']
+    >>> with condition:
+    ...     wait(condition, lambda: arrived, 'nothing arrived')
+    True
+    >>> with condition:
+    ...     wait(condition, lambda: not arrived, 'nobody took it', timeout=0.01)
+    False
     """
     start = time.monotonic()
     while True:
@@ -33,12 +41,25 @@ def wait(
 
 
 class SamplesPerInsert:
-    """Allows about `samples_per_insert` samples for every insert; safe between threads.
+    """Allow about `samples_per_insert` samples for every insert; safe between threads.
 
     `avail` counts the samples that are owed: it starts at -minsize, each insert from the
     minsize-th on adds `samples_per_insert`, and each sample takes 1. Inserts are wanted while
     avail < tolerance * samples_per_insert, samples while avail > -tolerance; so the first
     sample comes well after minsize inserts. samples_per_insert < 0: no limit; 0: no samples.
+
+    Raises ValueError for a minsize below 1 or a tolerance below 0.
+
+    >>> limiter = SamplesPerInsert(samples_per_insert=2.0, tolerance=3.0, minsize=1)
+    >>> limiter.want_insert(), limiter.want_sample()
+    (True, False)
+    >>> limiter.insert()
+    >>> limiter.want_sample()  # 1 is owed: -1 at the start and 2 for the insert
+    True
+    >>> for _ in range(4):
+    ...     limiter.sample()
+    >>> limiter.want_sample()  # -3 are owed, no more than the tolerance allows
+    False
     """
 
     def __init__(self, samples_per_insert: float, tolerance: float, minsize: int):

@@ -21,7 +21,7 @@ STORAGES = ('ram', 'disk')
 
 
 class Replay:
-    """Stores the steps of several workers and samples sequences of `length` steps.
+    """Store the steps of several workers and sample sequences of `length` steps.
 
     An item is a start position of `length` consecutive steps of one worker; it exists once
     all of its steps are in. Sequences cross episodes, never workers. The oldest items leave
@@ -40,6 +40,20 @@ class Replay:
 
     Thread-safe: `_lock` guards which items there are and is held for a short time; copies of
     stored values and files have locks of their own (see Storage).
+
+    Raises UserError for sizes below 1, an unknown storage, or one that lacks a directory.
+
+    >>> replay = Replay(length=3, capacity=100)
+    >>> for i in range(5):
+    ...     replay.add({'reward': np.float32(i), 'is_first': np.bool_(i == 0)}, worker=0)
+    >>> len(replay)  # sequences start at the steps 0, 1 and 2
+    3
+    >>> batch = replay.sample(16)
+    >>> batch['reward'].shape, batch['stepid'].shape
+    ((16, 3), (16, 3, 20))
+    >>> replay.update({'stepid': batch['stepid'], 'reward': 0 * batch['reward']})
+    >>> float(replay.sample(16)['reward'].max())
+    0.0
     """
 
     def __init__(

@@ -21,9 +21,21 @@ __all__ = [
 
 
 class Selector(Protocol):
-    """What a replay asks of a selector.
+    """Name what a replay asks of a selector.
 
     It may also have `draw(count)`, which returns a list of keys.
+
+    >>> class Newest:
+    ...     def __init__(self): self.keys = []
+    ...     def __len__(self): return len(self.keys)
+    ...     def __call__(self): return self.keys[-1]
+    ...     def __setitem__(self, key, stepids): self.keys.append(key)
+    ...     def __delitem__(self, key): self.keys.remove(key)
+    ...     def prioritize(self, stepids, priorities): pass
+    >>> selector: Selector = Newest()
+    >>> selector[3] = selector[4] = None
+    >>> selector()
+    4
     """
 
     def __len__(self) -> int: ...
@@ -38,7 +50,16 @@ class Selector(Protocol):
 
 
 class Fifo:
-    """Always picks the oldest item, which stays until it is removed."""
+    """Pick the oldest item, always; it stays until it is removed.
+
+    >>> selector = Fifo()
+    >>> selector[3] = selector[4] = None  # an age needs no ids of steps
+    >>> selector(), selector.draw(2)
+    (3, [3, 3])
+    >>> del selector[3]
+    >>> selector()
+    4
+    """
 
     def __init__(self) -> None:
         self._keys = Ring()
@@ -64,7 +85,13 @@ class Fifo:
 
 
 class Uniform:
-    """Picks every item with the same probability; the seed and the calls decide."""
+    """Pick every item with the same probability; the seed and the calls decide.
+
+    >>> selector = Uniform(seed=0)
+    >>> selector[3] = selector[4] = None
+    >>> sorted(set(selector.draw(100)))
+    [3, 4]
+    """
 
     def __init__(self, seed: int = 0):
         self._places = Places()
@@ -92,9 +119,17 @@ class Uniform:
 
 
 class Recency:
-    """Picks the n-th newest item with a probability proportional to n ** -exponent.
+    """Pick the n-th newest item with a probability proportional to n ** -exponent.
 
     Removing another than the oldest item moves all that are older.
+
+    Raises ValueError if the exponent is below 0.
+
+    >>> selector = Recency(exponent=2.0)
+    >>> selector[3] = selector[4] = None
+    >>> picked = selector.draw(1000)
+    >>> 3 < picked.count(4) / picked.count(3) < 5  # the newest is picked 2 ** 2 times as often
+    True
     """
 
     def __init__(self, exponent: float = 1.0, seed: int = 0):
@@ -132,9 +167,18 @@ class Recency:
 
 
 class Mixture:
-    """Leaves each pick to one of several named selectors, drawn in proportion to `fractions`.
+    """Leave each pick to one of several named selectors, drawn in proportion to `fractions`.
 
     All of them hold the same items; those with the fraction 0 are left out.
+
+    Raises ValueError if the names differ or the fractions do not sum to 1.
+
+    >>> parts = {'old': Fifo(), 'any': Uniform()}
+    >>> selector = Mixture(parts, {'old': 0.5, 'any': 0.5})
+    >>> selector[3] = selector[4] = None
+    >>> picked = selector.draw(1000)
+    >>> 2 < picked.count(3) / picked.count(4) < 4  # 3/4 and 1/4
+    True
     """
 
     def __init__(
@@ -180,14 +224,24 @@ class Mixture:
 
 
 def draw(selector: Any, count: int) -> list:
-    """Pick `count` items, one by one where the selector knows no other way."""
+    """Pick `count` items, one by one where the selector knows no other way.
+
+    >>> class Always:
+    ...     def __call__(self): return 7
+    >>> draw(Always(), 3)
+    [7, 7, 7]
+    """
     if hasattr(selector, 'draw'):
         return selector.draw(count) if count else []
     return [selector() for _ in range(count)]
 
 
 def needs_ids(selector: Any) -> bool:
-    """Whether a selector looks at the ids of the steps of an item that it takes in."""
+    """Return whether a selector looks at the ids of the steps of an item that it takes in.
+
+    >>> needs_ids(Uniform()), needs_ids(Prioritized())
+    (False, True)
+    """
     parts = getattr(selector, '_selectors', None)
     if parts is not None:
         return any(needs_ids(part) for part in parts)
@@ -195,7 +249,12 @@ def needs_ids(selector: Any) -> bool:
 
 
 def generators(selector: Any) -> list[np.random.Generator]:
-    """Return what a selector draws from, and the selectors it is made of, in a fixed order."""
+    """Return what a selector draws from, and the selectors it is made of, in a fixed order.
+
+    >>> mixture = Mixture({'a': Uniform(), 'b': Fifo()}, {'a': 0.5, 'b': 0.5})
+    >>> len(generators(mixture))  # its own, and that of the uniform one
+    2
+    """
     own = [selector._rng] if hasattr(selector, '_rng') else []
     return own + [
         rng for part in getattr(selector, '_selectors', []) for rng in generators(part)
@@ -205,7 +264,12 @@ def generators(selector: Any) -> list[np.random.Generator]:
 def make(
     fracs: Mapping[str, float], prio: Mapping[str, Any], recexp: float, seed: int = 0
 ) -> Uniform | Mixture:
-    """Build what `replay.fracs`, `replay.prio` and `replay.recexp` of a config describe."""
+    """Build what `replay.fracs`, `replay.prio` and `replay.recexp` of a config describe.
+
+    >>> fracs = {'uniform': 0.5, 'priority': 0.0, 'recency': 0.5}
+    >>> type(make(fracs, prio={}, recexp=1.0)).__name__
+    'Mixture'
+    """
     if fracs['uniform'] == 1:
         return Uniform(seed)
     seeds = np.random.SeedSequence(seed).generate_state(4).tolist()
