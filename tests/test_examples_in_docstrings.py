@@ -16,6 +16,14 @@ import pytest
 import embodied
 
 MODULES = [
+    'embodied.core.base',
+    'embodied.core.clocks',
+    'embodied.core.errors',
+    'embodied.core.random_agent',
+    'embodied.core.spaces',
+    'embodied.core.streams',
+    'embodied.core.wrappers',
+    'embodied.core.wrappers.values',
     'embodied.replay.limiters',
     'embodied.replay.replay',
     'embodied.replay.selectors',

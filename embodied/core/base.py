@@ -10,7 +10,7 @@ Step = dict[str, Any]  # name -> array
 
 
 class Env:
-    """One environment.
+    """Take part as one environment: subclasses say their spaces and how they step.
 
     There is no reset method: the action holds a bool `reset`, and the first step after an
     `is_last` resets whatever the action says. Every observation holds `reward` (float32),
@@ -18,6 +18,28 @@ class Env:
     really ended, so that a time limit sets `is_last` alone. Keys that start with `log/` are
     logged and reach neither the agent nor the replay; they may be without a space, and then
     there in some steps only.
+
+    >>> flag, side = elements.Space(bool), elements.Space(np.int32, (), 0, 2)
+    >>> class Coin(Env):
+    ...     obs_space = {
+    ...         'side': side, 'reward': elements.Space(np.float32),
+    ...         'is_first': flag, 'is_last': flag, 'is_terminal': flag,
+    ...     }
+    ...     act_space = {'guess': side, 'reset': flag}
+    ...     over = True
+    ...     def step(self, action):
+    ...         first = bool(self.over or action['reset'])
+    ...         self.over = not first  # an episode is a reset and one guess of heads
+    ...         reward = float(self.over and action['guess'] == 1)
+    ...         return dict(
+    ...             side=np.int32(1), reward=np.float32(reward), is_first=np.bool_(first),
+    ...             is_last=np.bool_(self.over), is_terminal=np.bool_(self.over),
+    ...         )
+    >>> env = embodied.wrappers.wrap(Coin())
+    >>> bool(env.step({'guess': np.int32(0), 'reset': np.bool_(True)})['is_first'])
+    True
+    >>> float(env.step({'guess': np.int32(1), 'reset': np.bool_(False)})['reward'])
+    1.0
     """
 
     @property
@@ -39,11 +61,23 @@ class Env:
 
 
 class Agent:
-    """What acts and learns.
+    """Act and learn: subclasses say how.
 
     Made from the spaces between agent and environment: `obs_space` without `log/` keys and
     `act_space` without `reset`. Carries are opaque to the caller. Metrics are numpy: scalar,
     vector (histogram), image, video (T, H, W, C uint8), or str.
+
+    >>> class Still(Agent):
+    ...     def init_policy(self, batch):
+    ...         return None
+    ...     def policy(self, carry, obs, mode='train'):
+    ...         act = {k: np.zeros((len(obs['is_first']), *s.shape), s.dtype)
+    ...                for k, s in self.act_space.items()}
+    ...         return carry, act, {}
+    >>> agent = Still({}, {'move': elements.Space(np.float32, (2,))})
+    >>> carry, act, out = agent.policy(agent.init_policy(3), {'is_first': np.ones(3, bool)})
+    >>> act['move'].shape
+    (3, 2)
     """
 
     def __init__(self, obs_space: Spaces, act_space: Spaces, config: Any = None):
@@ -102,9 +136,23 @@ class Agent:
 
 
 class Stream:
-    """An endless iterator of batches whose place can be saved.
+    """Give batches without an end, from a place that can be saved.
 
     A loaded state takes effect for the next batch.
+
+    >>> class Count(Stream):
+    ...     place = 0
+    ...     def __next__(self):
+    ...         self.place += 1
+    ...         return {'number': np.full((2, 4), self.place)}
+    ...     def save(self):
+    ...         return self.place
+    ...     def load(self, state):
+    ...         self.place = state
+    >>> stream = Count()
+    >>> stream.load(5)
+    >>> int(next(stream)['number'][0, 0])
+    6
     """
 
     def __iter__(self) -> 'Stream':

@@ -13,11 +13,16 @@ from .errors import UserError
 
 
 class Every:
-    """True once per `seconds` of wall-clock time.
+    """Return True once per `seconds` of wall-clock time.
 
     seconds: 0 never fires, below 0 always fires. `initial`: the first call fires as well;
     without it the first firing comes after one interval. A long gap fires once: missed
     intervals are not caught up.
+
+    >>> time = iter([0.0, 5.0, 10.0, 11.0])
+    >>> every = Every(10.0, now=lambda: next(time))  # made at 0
+    >>> every(), every(), every()
+    (False, True, False)
     """
 
     def __init__(
@@ -42,11 +47,15 @@ class Every:
 
 
 class Ratio:
-    """The number of repeats due at a step, `ratio` of them per step.
+    """Return the number of repeats due at a step, `ratio` of them per step.
 
     The first call starts the count and returns 0; n steps later floor(n * ratio) repeats have
     been returned in all, whatever the steps at which it was called. Fractions keep this exact
     for runs of any length. ratio < 0: one repeat per call; 0: none.
+
+    >>> ratio = Ratio(0.5)
+    >>> [ratio(step) for step in (0, 1, 2, 3, 8)]
+    [0, 0, 1, 0, 3]
     """
 
     def __init__(self, ratio: float | Fraction):
@@ -100,6 +109,9 @@ def exact(value: float | Fraction) -> Fraction:
     """Return a number as the fraction its decimal digits say, so that 0.7 is 7/10.
 
     Raises UserError if it is not finite.
+
+    >>> exact(0.7)
+    Fraction(7, 10)
     """
     if isinstance(value, Fraction):
         return value

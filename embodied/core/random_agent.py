@@ -10,9 +10,14 @@ from .errors import UserError
 
 
 class RandomAgent(Agent):
-    """Draws every action uniformly from its space (normal where a float has no bounds).
+    """Draw every action uniformly from its space (normal where a float has no bounds).
 
     Draws depend on the seed and on the number of policy calls, which is all there is to save.
+
+    >>> agent = RandomAgent({}, {'move': elements.Space(np.int32, (), 0, 4)}, seed=0)
+    >>> _, act, _ = agent.policy(agent.init_policy(2), {'is_first': np.ones(2, bool)})
+    >>> act['move'].shape, set(act['move'].tolist()) <= {0, 1, 2, 3}
+    ((2,), True)
     """
 
     def __init__(self, obs_space: Spaces, act_space: Spaces, seed: int = 0):

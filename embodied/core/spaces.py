@@ -23,7 +23,11 @@ RESERVED = ('stepid', 'consec', 'envid', 'is_eval')
 
 
 def is_text(space: Any) -> bool:
-    """Whether values of the space are strings, which have no bounds and no fixed dtype."""
+    """Return whether values of the space are strings: they have no bounds, no fixed dtype.
+
+    >>> is_text(elements.Space(str)), is_text(elements.Space(np.float32))
+    (True, False)
+    """
     return space.dtype.kind in 'US'
 
 
@@ -31,6 +35,10 @@ def bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the least and the greatest allowed values, both inclusive, in the space's shape.
 
     They have the space's dtype: integer bounds are cut to its range, float bounds rounded.
+
+    >>> low, high = bounds(elements.Space(np.int32, (2,), 0, 5))
+    >>> low.tolist(), high.tolist()
+    ([0, 0], [4, 4])
     """
     low, high = np.asarray(space.low), np.asarray(space.high)
     if space.dtype.kind not in 'iu':
@@ -41,7 +49,13 @@ def bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two spaces have the same dtype, shape and bounds."""
+    """Return whether two spaces have the same dtype, shape and bounds.
+
+    >>> equal(elements.Space(np.uint8), elements.Space(np.uint8, (), 0, 255))
+    True
+    >>> equal(elements.Space(np.uint8), elements.Space(np.uint8, (), 0, 100))
+    False
+    """
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if is_text(a):
@@ -50,7 +64,14 @@ def equal(a: Any, b: Any) -> bool:
 
 
 class Guard:
-    """One space, made ready to check many values against it."""
+    """Hold one space, made ready to check many values against it.
+
+    >>> guard = Guard(elements.Space(np.float32, (), -1, 1))
+    >>> guard.contains(np.float32(0.5)), guard.contains(np.float64(0.5))
+    (True, False)
+    >>> guard.check('speed', np.float32(2), strict=False)
+    'speed is outside of its space: it is 2.0, expected from -1.0 to 1.0'
+    """
 
     def __init__(self, space: Any):
         self.space = space
@@ -138,13 +159,27 @@ def _outside(name: str, value: np.ndarray, where: tuple[int, ...]) -> str:
 
 
 def narrow(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return whole numbers in an integer dtype, or as they are where it cannot hold them."""
+    """Return whole numbers in an integer dtype, or as they are where it cannot hold them.
+
+    >>> narrow(np.array([1, 2]), np.dtype(np.uint8)).dtype
+    dtype('uint8')
+    >>> narrow(np.array([1, 256]), np.dtype(np.uint8)).tolist()
+    [1, 256]
+    """
     cast = value.astype(dtype)
     return cast if np.array_equal(cast, value) else value
 
 
 def to_float32(name: str, value: Any) -> np.ndarray:
-    """Return numbers as a new float32 array. Raises UserError for a finite one too large."""
+    """Return numbers as a new float32 array. Raises UserError for a finite one too large.
+
+    >>> to_float32('height', np.float64(1.5)).dtype
+    dtype('float32')
+    >>> to_float32('height', np.float64(1e300))
+    Traceback (most recent call last):
+        ...
+    embodied.core.errors.UserError: height is outside of its space: it is 1e+300, which ...
+    """
     value = np.asarray(value)
     with np.errstate(over='ignore'):
         cast = value.astype(np.float32)
@@ -160,12 +195,22 @@ def to_float32(name: str, value: Any) -> np.ndarray:
 
 
 def contains(space: Any, value: Any) -> bool:
-    """Whether a value is in a space; a Guard does the same faster for many values."""
+    """Return whether a value is in a space; a Guard does the same faster for many values.
+
+    >>> contains(elements.Space(np.int32, (), 0, 5), np.int32(5))
+    False
+    """
     return Guard(space).contains(value)
 
 
 def check(name: str, space: Any, value: Any) -> None:
-    """Raise a UserError if a value is not in a space; see Guard."""
+    """Raise a UserError if a value is not in a space; see Guard.
+
+    >>> check('move', elements.Space(np.int32, (), 0, 5), np.int32(5))
+    Traceback (most recent call last):
+        ...
+    embodied.core.errors.UserError: move is outside of its space: it is 5, expected from 0 to 4.
+    """
     Guard(space).check(name, value)
 
 
@@ -174,6 +219,14 @@ def check_names(obs_space: Any, act_space: Any) -> None:
 
     Observations and actions of a step are stored side by side, together with what the replay
     adds, and sent with what a parallel run adds.
+
+    >>> flags = {k: elements.Space(bool) for k in ('is_first', 'is_last', 'is_terminal')}
+    >>> obs_space = {**flags, 'reward': elements.Space(np.float32)}
+    >>> check_names(obs_space, {'reset': elements.Space(bool)})
+    >>> check_names(obs_space, {'reset': elements.Space(bool), 'reward': elements.Space(bool)})
+    Traceback (most recent call last):
+        ...
+    embodied.core.errors.UserError: Action 'reward' has the name of an observation; ...
     """
     for key in FLAGS:
         _check_flag('Observation', key, obs_space, 'f' if key == 'reward' else 'b')
@@ -205,7 +258,11 @@ def _taken(text: str) -> UserError:
 
 
 def join_keys(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return one dict of all parts. Raises UserError for a key that two of them have."""
+    """Return one dict of all parts. Raises UserError for a key that two of them have.
+
+    >>> join_keys([{'arm': 1}, {'leg': 2}])
+    {'arm': 1, 'leg': 2}
+    """
     joined: dict[str, Any] = {}
     for part in parts:
         for key, value in part.items():
@@ -216,7 +273,11 @@ def join_keys(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def describe(space: Any) -> str:
-    """Return dtype, shape and the inclusive bounds of a space in words."""
+    """Return dtype, shape and the inclusive bounds of a space in words.
+
+    >>> describe(elements.Space(np.int32, (3,), 0, 5))
+    'dtype int32, shape (3,), from 0 to 4'
+    """
     if is_text(space):
         return f'text, shape {space.shape}'
     low, high = bounds(space)
@@ -227,6 +288,10 @@ def sample(space: Any, rng: np.random.Generator) -> np.ndarray:
     """Draw one value: uniform within the bounds, normal where a float has no bounds.
 
     Where only one bound is finite, the draw is that bound moved inwards by |normal|.
+
+    >>> space = elements.Space(np.float32, (3,), -1, 1)
+    >>> contains(space, sample(space, np.random.default_rng(0)))
+    True
     """
     if space.dtype.kind == 'b':
         return rng.integers(0, 2, space.shape).astype(bool)

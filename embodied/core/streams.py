@@ -16,7 +16,12 @@ from .base import Stream
 
 
 class Stateless(Stream):
-    """Calls `fn()` for every batch; there is no place to keep."""
+    """Call `fn()` for every batch; there is no place to keep.
+
+    >>> stream = Stateless(lambda: np.zeros((2, 4)))
+    >>> next(stream).shape, stream.save()
+    ((2, 4), None)
+    """
 
     def __init__(self, fn: Callable[[], Any]):
         self._fn = fn
@@ -32,7 +37,11 @@ class Stateless(Stream):
 
 
 class Map(Stream):
-    """Applies `fn` to every batch of a source, where the consumer runs."""
+    """Apply `fn` to every batch of a source, where the consumer runs.
+
+    >>> next(Map(Stateless(lambda: 3), lambda x: x + 1))
+    4
+    """
 
     def __init__(self, source: Stream, fn: Callable[[Any], Any]):
         self._source = source
@@ -49,7 +58,11 @@ class Map(Stream):
 
 
 class Zip(Stream):
-    """Takes one batch of each source and gives them as a tuple."""
+    """Take one batch of each source and give them as a tuple.
+
+    >>> next(Zip([Stateless(lambda: 'images'), Stateless(lambda: 'texts')]))
+    ('images', 'texts')
+    """
 
     def __init__(self, sources: Sequence[Stream]):
         self._sources = list(sources)
@@ -66,10 +79,18 @@ class Zip(Stream):
 
 
 class Mixer(Stream):
-    """Takes every batch from one of several named sources, drawn in proportion to `weights`.
+    """Take every batch from one of several named sources, drawn in proportion to `weights`.
 
     The draw depends on the seed and on the number of batches alone, so that a saved place is
     one number.
+
+    Raises ValueError if the names differ or a weight is negative or not finite.
+
+    >>> sources = {'own': Stateless(lambda: 'own'), 'expert': Stateless(lambda: 'expert')}
+    >>> mixer = Mixer(sources, {'own': 3, 'expert': 1})
+    >>> batches = [next(mixer) for _ in range(1000)]
+    >>> 2 < batches.count('own') / batches.count('expert') < 4
+    True
     """
 
     def __init__(
@@ -107,7 +128,7 @@ class Mixer(Stream):
 
 
 class Consec(Stream):
-    """Cuts sequences (batch, time, …) into `consec` chunks that follow one another.
+    """Cut sequences (batch, time, …) into `consec` chunks that follow one another.
 
     A chunk has length + prefix steps and starts `length` steps after the one before, so that
     neighbours share `prefix` steps. Each gets the int32 key `consec` (batch, length + prefix)
@@ -117,6 +138,14 @@ class Consec(Stream):
 
     After a load the same chunk of the same sequence comes next if the source can give the
     sequence again; a source without a place (its state is None) begins a new sequence.
+
+    >>> sequence = {'step': np.arange(5)[None]}  # one sequence of 1 + 2 * 2 steps
+    >>> chunks = Consec(Stateless(lambda: sequence), length=2, consec=2, prefix=1)
+    >>> first, second = next(chunks), next(chunks)
+    >>> first['step'].tolist(), second['step'].tolist()
+    ([[0, 1, 2]], [[2, 3, 4]])
+    >>> second['consec'].tolist()
+    [[1, 1, 1]]
     """
 
     def __init__(
@@ -176,13 +205,18 @@ class Consec(Stream):
 
 
 class Prefetch(Stream):
-    """Keeps up to `amount` batches ready, made by a thread that also applies `transform`.
+    """Keep up to `amount` batches ready, made by a thread that also applies `transform`.
 
     The thread starts with the first batch asked for, and ends on `close`, with this object,
     or with an exception, which every later `next` raises. The saved place is that of the
     batches consumed, not of those made ahead. Batches are taken from the source at times that
     the thread decides: where the order against other work matters (sampling against
     inserting), use Map.
+
+    >>> stream = Prefetch(Stateless(lambda: 3), transform=lambda x: x + 1, amount=2)
+    >>> next(stream)
+    4
+    >>> stream.close()
     """
 
     def __init__(

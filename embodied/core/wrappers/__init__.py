@@ -20,5 +20,11 @@ __all__ = [
 
 
 def wrap(env: Env, strict: bool = False) -> Env:
-    """Return the environment as the driver wants it; strict: see CheckSpaces."""
+    """Return the environment as the driver wants it; strict: see CheckSpaces.
+
+    >>> env = wrap(embodied.envs.make('dummy_cont'))
+    >>> act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
+    >>> env.step({**act, 'act_cont': np.full(6, 9.0, np.float32)})['image'].shape  # clipped
+    (64, 64, 3)
+    """
     return ClipAction(CheckSpaces(UnifyDtypes(NormalizeAction(env)), strict))

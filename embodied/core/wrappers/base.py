@@ -6,7 +6,16 @@ from ..base import Env, Spaces, Step
 
 
 class Wrapper(Env):
-    """Passes everything on; what is not part of the contract too (`wrapper.anything`)."""
+    """Pass everything on; what is not part of the contract too (`wrapper.anything`).
+
+    >>> class Scaled(Wrapper):
+    ...     def step(self, action):
+    ...         obs = self.env.step(action)
+    ...         return {**obs, 'reward': np.float32(0.1 * obs['reward'])}
+    >>> env = Scaled(embodied.envs.make('dummy_disc'))
+    >>> sorted(env.act_space)
+    ['act_cont', 'act_disc', 'reset']
+    """
 
     def __init__(self, env: Env):
         self.env = env

@@ -12,9 +12,16 @@ from .base import Wrapper
 
 
 class NormalizeAction(Wrapper):
-    """Maps [-1, 1] linearly to the bounds of float actions, element by element.
+    """Map [-1, 1] linearly to the bounds of float actions, element by element.
 
     Elements without two finite bounds stay as they are.
+
+    >>> class Heater(embodied.Env):
+    ...     act_space = {'degrees': elements.Space(np.float32, (), 10, 30)}
+    ...     def step(self, action):
+    ...         return {'degrees': float(action['degrees'])}
+    >>> NormalizeAction(Heater()).step({'degrees': np.float32(0.5)})
+    {'degrees': 25.0}
     """
 
     def __init__(self, env: Env):
@@ -57,11 +64,18 @@ class NormalizeAction(Wrapper):
 
 
 class UnifyDtypes(Wrapper):
-    """Turns floats into float32 and integers into int32; uint8, bool and text stay.
+    """Turn floats into float32 and integers into int32; uint8, bool and text stay.
 
     Only casts that keep the kind of value are made (a float for an integer space is left for
     CheckSpaces to refuse), and none that would change an integer. Actions are turned back
     into the dtypes of the environment.
+
+    >>> class Thermometer(embodied.Env):
+    ...     obs_space, act_space = {'degrees': elements.Space(np.float64)}, {}
+    ...     def step(self, action):
+    ...         return {'degrees': 21.5}
+    >>> UnifyDtypes(Thermometer()).step({})['degrees'].dtype
+    dtype('float32')
     """
 
     def __init__(self, env: Env):
@@ -121,12 +135,19 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 
 
 class CheckSpaces(Wrapper):
-    """Raises a UserError for a key or value outside of the spaces, in both directions.
+    """Raise a UserError for a key or value outside of the spaces, in both directions.
 
     Two things are said once and do not end the run, unless `strict`: observed floats that are
     finite and beyond their bounds, which are used for nothing, and observations beside the
     declared ones, which are left out. What is under log/ may have any
     value, and needs no space.
+
+    >>> env = CheckSpaces(embodied.envs.make('dummy_disc'))
+    >>> act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
+    >>> env.step({**act, 'act_disc': np.int32(5)})
+    Traceback (most recent call last):
+        ...
+    embodied.core.errors.UserError: Action 'act_disc' is outside of its space: it is 5, ...
     """
 
     def __init__(self, env: Env, strict: bool = False):
@@ -184,7 +205,15 @@ class CheckSpaces(Wrapper):
 
 
 class ClipAction(Wrapper):
-    """Clips float actions to their bounds."""
+    """Clip float actions to their bounds.
+
+    >>> class Heater(embodied.Env):
+    ...     act_space = {'degrees': elements.Space(np.float32, (), 10, 30)}
+    ...     def step(self, action):
+    ...         return {'degrees': float(action['degrees'])}
+    >>> ClipAction(Heater()).step({'degrees': np.float32(50)})
+    {'degrees': 30.0}
+    """
 
     def __init__(self, env: Env):
         super().__init__(env)

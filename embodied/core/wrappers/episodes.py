@@ -12,7 +12,13 @@ from .base import Wrapper
 
 
 class TimeLimit(Wrapper):
-    """Ends episodes after `duration` steps that follow the reset, with is_last alone."""
+    """End episodes after `duration` steps that follow the reset, with is_last alone.
+
+    >>> env = TimeLimit(embodied.envs.make('dummy_disc'), duration=2)
+    >>> act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
+    >>> [bool(env.step(act)['is_last']) for _ in range(4)]
+    [False, False, True, False]
+    """
 
     def __init__(self, env: Env, duration: int):
         super().__init__(env)
@@ -32,9 +38,14 @@ class TimeLimit(Wrapper):
 
 
 class ActionRepeat(Wrapper):
-    """Gives each action to the environment `repeat` times, or fewer where the episode ends.
+    """Give each action to the environment `repeat` times, or fewer where the episode ends.
 
     The reward is the sum, all else comes from the last of these steps. A reset is one step.
+
+    >>> env = ActionRepeat(embodied.envs.make('dummy_disc'), repeat=4)
+    >>> act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
+    >>> [int(env.step(act)['count']) for _ in range(3)]  # steps since the reset
+    [0, 4, 8]
     """
 
     def __init__(self, env: Env, repeat: int):
@@ -57,11 +68,20 @@ class ActionRepeat(Wrapper):
 
 
 class RestartOnException(Wrapper):
-    """Makes the environment anew when a step raises one of `exceptions`, after `wait` seconds.
+    """Make the environment anew when a step raises one of `exceptions`, after `wait` seconds.
 
     Its episode is cut: the next observation is a first one. More than `maxfails` failures
     within `window` seconds raise the last of them. A UserError is always raised. `make` is
     called without arguments.
+
+    >>> class Fails(embodied.Env):
+    ...     def step(self, action):
+    ...         raise OSError('the simulator is gone')
+    >>> made = iter([Fails(), embodied.envs.make('dummy_disc')])
+    >>> env = RestartOnException(lambda: next(made), wait=0.0)
+    >>> bool(env.step({'reset': np.bool_(False)})['is_first'])
+    Environment is made anew after OSError: the simulator is gone
+    True
     """
 
     def __init__(

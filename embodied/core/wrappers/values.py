@@ -15,7 +15,12 @@ Resize = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
 
 
 class ObsWrapper(Wrapper):
-    """A wrapper whose observation space is decided when it is made."""
+    """Pass everything on, but for an observation space that is decided when it is made.
+
+    >>> env = embodied.envs.make('dummy_disc')
+    >>> ObsWrapper(env, {'count': env.obs_space['count']}).obs_space.keys()
+    dict_keys(['count'])
+    """
 
     def __init__(self, env: Env, obs_space: Spaces):
         super().__init__(env)
@@ -27,9 +32,13 @@ class ObsWrapper(Wrapper):
 
 
 class ResizeImage(ObsWrapper):
-    """Brings all images (uint8, height x width x channels) to `size`, (height, width).
+    """Bring all images (uint8, height x width x channels) to `size`, (height, width).
 
     method: pillow (bilinear) or opencv (area).
+
+    >>> env = ResizeImage(embodied.envs.make('dummy_disc'), (32, 48))
+    >>> env.obs_space['image'].shape
+    (32, 48, 3)
     """
 
     def __init__(self, env: Env, size: tuple[int, int], method: str = 'pillow'):
@@ -57,7 +66,11 @@ def _resized(space: Any, size: tuple[int, int]) -> elements.Space:
 
 
 def resizer(method: str) -> Resize:
-    """Return fn(image, (height, width)) for uint8 images with a channel axis."""
+    """Return fn(image, (height, width)) for uint8 images with a channel axis.
+
+    >>> resizer('pillow')(np.zeros((64, 64, 3), np.uint8), (32, 48)).shape
+    (32, 48, 3)
+    """
     if method == 'pillow':
         return _resize_pillow
     if method != 'opencv':
@@ -90,7 +103,12 @@ def _resize_pillow(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 class FlattenTwoDimObs(ObsWrapper):
-    """Makes vectors of the observations with two axes."""
+    """Make vectors of the observations with two axes.
+
+    >>> env = FlattenTwoDimObs(embodied.envs.make('dummy_disc'))
+    >>> env.obs_space['float2d'].shape  # (4, 5) before
+    (20,)
+    """
 
     def __init__(self, env: Env):
         self._keys = [k for k, v in env.obs_space.items() if len(v.shape) == 2]
@@ -107,7 +125,14 @@ class FlattenTwoDimObs(ObsWrapper):
 
 
 class AddObs(ObsWrapper):
-    """Adds the same value to every observation, such as the index of a task."""
+    """Add the same value to every observation, such as the index of a task.
+
+    >>> space = elements.Space(np.int32, (), 0, 10)
+    >>> env = AddObs(embodied.envs.make('dummy_disc'), 'task', np.int32(3), space)
+    >>> act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
+    >>> int(env.step(act)['task'])
+    3
+    """
 
     def __init__(self, env: Env, key: str, value: Any, space: Any):
         if key in env.obs_space:
@@ -121,7 +146,12 @@ class AddObs(ObsWrapper):
 
 
 class BackwardReturn(ObsWrapper):
-    """Adds `bwreturn`: the episode's rewards so far, each step discounted by 1 - 1/horizon."""
+    """Add `bwreturn`: the episode's rewards so far, each step discounted by 1 - 1/horizon.
+
+    >>> env = BackwardReturn(embodied.envs.make('dummy_disc'), horizon=100)
+    >>> env.obs_space['bwreturn'].shape
+    ()
+    """
 
     def __init__(self, env: Env, horizon: float):
         super().__init__(env, {**env.obs_space, 'bwreturn': elements.Space(np.float32)})
@@ -138,7 +168,15 @@ class BackwardReturn(ObsWrapper):
 
 
 class DiscretizeAction(Wrapper):
-    """Turns each element of a float action into one of `bins` values between its bounds."""
+    """Turn each element of a float action into one of `bins` values between its bounds.
+
+    >>> class Heater(embodied.Env):
+    ...     act_space = {'degrees': elements.Space(np.float32, (), 10, 30)}
+    ...     def step(self, action):
+    ...         return {'degrees': float(action['degrees'])}
+    >>> DiscretizeAction(Heater(), key='degrees', bins=5).step({'degrees': np.int32(1)})
+    {'degrees': 15.0}
+    """
 
     def __init__(self, env: Env, key: str = 'action', bins: int = 5):
         super().__init__(env)
