@@ -7,7 +7,15 @@ import numpy as np
 
 
 class Aggregate:
-    """Means of scalars; the last vector, image, video or text of each name."""
+    """Keep means of scalars, and the last vector, image, video or text of each name.
+
+    >>> aggregate = Aggregate()
+    >>> aggregate.add({'loss': 1.0, 'note': 'first'}, prefix='train')
+    >>> aggregate.add({'loss': 2.0, 'note': 'second'}, prefix='train')
+    >>> result = aggregate.result()
+    >>> float(result['train/loss']), result['train/note']
+    (1.5, 'second')
+    """
 
     def __init__(self) -> None:
         self._reset()

@@ -19,10 +19,17 @@ GRACE = 120.0  # seconds that `close` waits for an output that finishes nothing
 
 
 class Background:
-    """Hands summaries to an output in the order of the calls, and returns at once.
+    r"""Hand summaries to an output in the order of the calls, and return at once.
 
     Its thread starts with the first call and does not keep the process from ending. Errors are
     printed with the output's name, once a minute at most; what follows is still tried.
+
+    >>> output = Background(embodied.logging.JSONL('logdir'))
+    >>> output.write([(10, 'loss', np.array(0.5))])
+    >>> output.close()  # waits until it is written
+    >>> import pathlib
+    >>> pathlib.Path('logdir/metrics.jsonl').read_text()
+    '{"step": 10, "loss": 0.5}\n'
     """
 
     def __init__(

@@ -15,7 +15,7 @@ Transition = Mapping[str, Any]
 
 
 class Episodes:
-    """Turns transitions into episode/… at the end of each episode and epstats/… in between.
+    """Turn transitions into episode/… at the end of each episode and epstats/… in between.
 
     timeout: seconds after which the episode of a silent worker is dropped; what comes from it
     later counts from its next is_first on. Episodes that are abandoned without is_last are
@@ -24,6 +24,16 @@ class Episodes:
     Numbers and vectors under `log/` become KEY/avg, KEY/max and KEY/sum over the steps of the
     episode that have them; of a text under `log/` there is the last one. What is not finite
     stays so, and is no error.
+
+    >>> episodes = Episodes(timeout=60.0)
+    >>> for i in range(3):
+    ...     step = {'reward': np.float32(i), 'is_first': i == 0, 'is_last': i == 2, 'log/x': i}
+    ...     found = episodes.add(step, worker=0)
+    >>> found
+    {'episode/score': 3.0, 'episode/length': 3.0}
+    >>> stats = episodes.stats()
+    >>> float(stats['epstats/log/x/max']), float(stats['epstats/reward_rate'])
+    (2.0, 1.0)
     """
 
     def __init__(self, timeout: float, now: Callable[[], float] = time.monotonic):

@@ -13,10 +13,15 @@ from .logger import Summary
 
 
 class Expa:
-    """Hands summaries to elements' ExpaOutput.
+    """Hand summaries to elements' ExpaOutput.
 
     user: whose experiments these are (logger.user). Raises UserError if elements has no such
     class, or one that asks for what this package does not know.
+
+    >>> Expa('logdir', project='dreamer', user='me', flags={'seed': 0})
+    Traceback (most recent call last):
+        ...
+    embodied.core.errors.UserError: The output expa needs a version of elements with ...
     """
 
     name = 'expa'

@@ -14,10 +14,16 @@ STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 class JSONL:
-    """Appends lines `{"step": …, name: value, …}` of the scalars that match, in rising steps.
+    r"""Append lines `{"step": …, name: value, …}` of the scalars that match, in rising steps.
 
     There is one line per step: what comes later for the step of the last line joins it.
     Values that are not finite become null: the metric was there, and JSON knows no NaN.
+
+    >>> import pathlib
+    >>> output = JSONL('logdir', filename='scores.jsonl', pattern='score')
+    >>> output.write([(10, 'score', np.array(1.0)), (10, 'loss', np.array(0.5))])
+    >>> pathlib.Path('logdir/scores.jsonl').read_text()
+    '{"step": 10, "score": 1.0}\n'
     """
 
     def __init__(

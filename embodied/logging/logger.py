@@ -13,10 +13,20 @@ Summary = tuple[int, str, Any]  # step on the x axis, name, array or str
 
 
 class Output(Protocol):
-    """Where summaries go: a file, the terminal, a viewer.
+    """Take summaries: a file, the terminal, a viewer.
 
     An output may also have `rewind(step)`, `progress(…)`, `busy(text)` and `watch(…)`, which
     are those of the logger. It must not change the arrays, which all outputs share.
+
+    >>> class Lines:
+    ...     name = 'lines'
+    ...     def write(self, summaries):
+    ...         for step, name, value in summaries:
+    ...             print(step, name, value)
+    ...     def close(self): pass
+    >>> output: Output = Lines()
+    >>> output.write([(10, 'loss', np.array(0.5))])
+    10 loss 0.5
     """
 
     name: str
@@ -29,12 +39,19 @@ class Output(Protocol):
 
 
 class Logger:
-    """Collects metrics between writes.
+    """Collect metrics between writes.
 
     step: counter of env steps, something that `int()` reads. multiplier: env frames per step
     (the action repeat), for the x axis alone. An output that raises is reported by its name,
     once a minute at most, and neither stops the others nor the run. `Background` keeps the run
     from waiting for an output.
+
+    >>> step = elements.Counter(10)
+    >>> logger = Logger(step, [embodied.logging.Terminal('loss')], multiplier=4)
+    >>> logger.add({'loss': {'image': 0.5}, 'fps': 100.0}, prefix='train')
+    >>> logger.write()
+    [Step 40]  train/loss/image 0.5
+    >>> logger.close()
     """
 
     def __init__(self, step: Any, outputs: Iterable[Output], multiplier: int = 1):

@@ -25,10 +25,13 @@ REFUSED = re.compile(r'[^\w\-. /]')  # in names
 
 
 class MLFlow:
-    """One MLflow run for a logdir, which a resumed run goes on with.
+    """Write one MLflow run for a logdir, which a resumed run goes on with.
 
     name, params: how the run is shown there. fps: of videos. Raises UserError if the package is
     missing.
+
+    >>> output = MLFlow('logdir', name='catch', params={'seed': 0})
+    >>> output.close()  # nothing was written, so that no run was made
     """
 
     name = 'mlflow'

@@ -19,9 +19,16 @@ from .logger import Summary
 
 
 class Scope:
-    """Writes everything but vectors, which the viewer cannot show, to logdir/scope.
+    """Write everything but vectors, which the viewer cannot show, to logdir/scope.
 
     fps: of the videos. Raises UserError if the package is missing.
+
+    >>> output = Scope('logdir')
+    >>> output.write([(10, 'Loss', np.array(0.5)), (10, 'note', 'a text')])
+    >>> output.close()
+    >>> import os
+    >>> os.listdir('logdir/scope')  # the viewer takes names of small letters only
+    [...loss.float...]
     """
 
     name = 'scope'
@@ -88,7 +95,14 @@ class Scope:
 
 
 def convert(value: Any) -> tuple[str, Any]:
-    """Return (kind, value) as scope's writer takes it; the value is None if it does not."""
+    """Return (kind, value) as scope's writer takes it; the value is None if it does not.
+
+    >>> convert(np.array(0.5))
+    ('scalar', 0.5)
+    >>> kind, image = convert(np.ones((4, 6)))  # floats count from 0 to 1
+    >>> kind, image.shape, image.dtype
+    ('image', (4, 6, 1), dtype('uint8'))
+    """
     kind = media.kind(value)
     if kind == 'text':
         return kind, value

@@ -23,9 +23,16 @@ TIME = re.compile(r'events\.out\.tfevents\.(\d{10}\.\d{6})')
 
 
 class TensorBoard:
-    """Writes all metrics under their names to LOGDIR/events.out.tfevents.…
+    """Write all metrics under their names to LOGDIR/events.out.tfevents.…
 
     fps: of the videos. Raises UserError if the package is missing.
+
+    >>> output = TensorBoard('logdir')
+    >>> output.write([(10, 'loss', np.array(0.5)), (10, 'weights', np.arange(9.0))])
+    >>> output.close()
+    >>> import os
+    >>> len(os.listdir('logdir'))
+    1
     """
 
     name = 'tensorboard'

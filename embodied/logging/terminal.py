@@ -11,11 +11,15 @@ from .logger import Summary
 
 
 class Terminal:
-    """Prints the scalars whose names match `pattern`, a regular expression ('' = all).
+    """Print the scalars whose names match `pattern`, a regular expression ('' = all).
 
     Up to three go on the line of the step, more get a line each. Where the output is a
     terminal, a line below them shows how far the run is; a pipe or file gets plain lines.
     Raises UserError if the pattern is no regular expression.
+
+    >>> output = Terminal('loss|score')
+    >>> output.write([(1000, 'loss', np.array(0.123456)), (1000, 'fps', np.array(9))])
+    [Step 1,000]  loss 0.1235
     """
 
     name = 'terminal'
@@ -66,7 +70,11 @@ class Terminal:
 
 
 def format_number(value: np.ndarray) -> str:
-    """Four significant digits; whole numbers in full, up to a million."""
+    """Return four significant digits; whole numbers in full, up to a million.
+
+    >>> format_number(np.array(3.14159)), format_number(np.array(12345))
+    ('3.142', '12,345')
+    """
     number = float(value) + 0.0  # which turns -0.0 into 0.0
     if number == round(number, 0) and abs(number) < 1e6:
         return f'{number:,.0f}'

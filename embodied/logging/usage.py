@@ -17,7 +17,12 @@ GIB = 1024**3
 
 
 class Usage:
-    """Resource metrics of the tools that are switched on, named TOOL/METRIC."""
+    """Read resource metrics of the tools that are switched on, named TOOL/METRIC.
+
+    >>> usage = Usage(psutil=True)
+    >>> usage.stats()['psutil/proc_ram_gb'] > 0
+    True
+    """
 
     def __init__(
         self,
@@ -66,7 +71,14 @@ def _is_installed(package: str) -> bool:
 
 
 class Rate:
-    """Counts per second between two results."""
+    """Count per second between two results.
+
+    >>> time = iter([0.0, 2.0])
+    >>> rate = Rate(now=lambda: next(time))
+    >>> rate.add(10)
+    >>> rate.result()
+    5.0
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
         self._now = now
@@ -90,6 +102,11 @@ def timer_stats() -> dict[str, Any]:
 
     Guarded: the timer itself raises before its first section has ended, and reports infinite
     times for sections that were not entered since the last call.
+
+    >>> with elements.timer.section('sleep'):
+    ...     pass
+    >>> timer_stats()['sleep/count']
+    1
     """
     from elements import timer
 
@@ -171,7 +188,12 @@ class _Collector:
 
 
 def nvidia_smi() -> dict[str, float]:
-    """Load and memory of each accelerator, {} if the tool does not answer."""
+    """Return load and memory of each accelerator, {} if the tool does not answer.
+
+    >>> stats = nvidia_smi()
+    >>> all(0 <= v <= 1 for k, v in stats.items() if k.startswith('compute_avg/'))
+    True
+    """
     fields = 'utilization.gpu,utilization.memory,memory.used'
     command = ['nvidia-smi', f'--query-gpu={fields}', '--format=csv,noheader,nounits']
     try:
@@ -188,7 +210,13 @@ def nvidia_smi() -> dict[str, float]:
 
 
 def gputil_stats() -> dict[str, float]:
-    """Load and memory of each accelerator through GPUtil."""
+    """Return load and memory of each accelerator through GPUtil, if that is installed.
+
+    >>> import importlib.util
+    >>> stats = gputil_stats() if importlib.util.find_spec('GPUtil') else {}
+    >>> all(0 <= v <= 1 for k, v in stats.items() if k.endswith('/load'))
+    True
+    """
     import GPUtil
 
     stats = {}
@@ -199,7 +227,13 @@ def gputil_stats() -> dict[str, float]:
 
 
 def malloc_stats() -> dict[str, float]:
-    """Memory of Python objects, from the first call on."""
+    """Return the memory of Python objects, from the first call on.
+
+    >>> import tracemalloc
+    >>> sorted(malloc_stats())
+    ['current_gb', 'peak_gb']
+    >>> tracemalloc.stop()
+    """
     if not tracemalloc.is_tracing():
         tracemalloc.start()
     current, peak = tracemalloc.get_traced_memory()

@@ -13,11 +13,20 @@ from .logger import Summary
 
 
 class Videos:
-    """Films every image key, also one under log/, of every environment that it is shown.
+    """Film every image key, also one under log/, of every environment that it is shown.
 
     Each episode becomes LOGDIR/videos/STEP-envINDEX-KEY.mp4, where STEP is that of its last
     frame; a further one of the same step, as in an evaluation, has a number at its end. What is
     not over at the end is left out.
+
+    >>> output, image = Videos('logdir'), np.zeros((64, 64, 3), np.uint8)
+    >>> for i in range(3):
+    ...     step = {'image': image, 'is_first': i == 0, 'is_last': i == 2}
+    ...     output.watch(100 + i, step, worker=0)
+    >>> output.close()
+    >>> import os
+    >>> os.listdir('logdir/videos')
+    ['000000000102-env0-image.mp4']
     """
 
     name = 'videos'

@@ -20,10 +20,13 @@ from .logger import Summary
 
 
 class WandB:
-    """One run of the service for a logdir, which a resumed run goes on with.
+    """Write one run of the service for a logdir, which a resumed run goes on with.
 
     name, config: how the run is shown there. fps: of videos. Without an API key it writes
     offline, to LOGDIR/wandb, for `wandb sync`. Raises UserError if the package is missing.
+
+    >>> output = WandB('logdir', name='catch', config={'seed': 0})
+    >>> output.close()  # nothing was written, so that no run was made
     """
 
     name = 'wandb'
