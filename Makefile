@@ -7,7 +7,7 @@ PYTHON ?= python
 check:  ## lint, format, types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
-	$(PYTHON) -m mypy embodied/core embodied/checkpoint embodied/replay dreamerv3/losses.py
+	$(PYTHON) -m mypy embodied/core embodied/checkpoint embodied/replay embodied/run/driver.py dreamerv3/losses.py
 
 test:  ## everything but the learning curves
 	$(PYTHON) -m pytest

@@ -14,7 +14,7 @@ _HOMES = {
     'Agent': ('core.base', 'Agent'),
     'Env': ('core.base', 'Env'),
     'Stream': ('core.base', 'Stream'),
-    'Driver': ('core.driver', 'Driver'),
+    'Driver': ('run.driver', 'Driver'),
     'RandomAgent': ('core.random_agent', 'RandomAgent'),
     'Replay': ('replay.replay', 'Replay'),
     'spaces': ('core.spaces', None),

@@ -1,1 +1,1 @@
-"""Contracts, driver, streams, wrappers, clocks and checkpoints: numpy, never JAX."""
+"""Contracts, streams, wrappers, clocks and processes: numpy, never JAX."""

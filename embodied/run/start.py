@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..checkpoint import checkpoint, reference_checkpoint
-from ..core.driver import Driver, accepts
 from ..core.errors import UserError
 from ..core.workers import leave_if_imported
+from .driver import Driver, accepts
 
 
 def check(args: Any) -> None:

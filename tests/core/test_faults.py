@@ -12,8 +12,8 @@ import embodied
 from embodied.core import faults, foreign
 from embodied.core.faults import Failed, Faults, Lost
 from embodied.run.parallel import envs
-from tests.core.test_driver import constant_policy
 from tests.doubles import CounterEnv, FaultyEnv
+from tests.run.test_driver import constant_policy
 
 WAYS = {'here': {'parallel': False}, 'process': {}, 'python': {'python': sys.executable}}
 

@@ -15,8 +15,8 @@ import pytest
 
 import embodied
 from embodied.core import foreign
-from tests.core.test_driver import constant_policy, make_envs, pids_of, record
 from tests.doubles import CounterEnv, DoubleAgent, FaultyEnv
+from tests.run.test_driver import constant_policy, make_envs, pids_of, record
 
 PYTHON = sys.executable
 ROOT = pathlib.Path(__file__).parents[2]

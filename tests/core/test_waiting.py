@@ -17,8 +17,8 @@ import embodied
 from embodied.core import rpc, waiting, workers
 from embodied.run.parallel.actor import dismiss
 from embodied.run.parallel.envs import parallel_env
-from tests.core.test_driver import constant_policy
 from tests.doubles import CounterEnv
+from tests.run.test_driver import constant_policy
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT = 30  # seconds until a test gives up

@@ -9,8 +9,8 @@ import pytest
 
 import embodied
 from embodied.core import warn
-from tests.core.test_driver import record
 from tests.doubles import CounterEnv
+from tests.run.test_driver import record
 
 
 class Climber(CounterEnv):

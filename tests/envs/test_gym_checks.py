@@ -9,9 +9,9 @@ import pytest
 from gymnasium import spaces as gs
 
 from embodied.core import wrappers
-from embodied.core.driver import Driver
 from embodied.core.errors import UserError
 from embodied.envs import gym as adapter
+from embodied.run.driver import Driver
 
 ZEROS = np.zeros(2, np.float32)
 

@@ -11,10 +11,10 @@ from gymnasium import spaces as gs
 
 from embodied import logging
 from embodied.core import wrappers
-from embodied.core.driver import Driver
 from embodied.core.errors import UserError
 from embodied.envs import gym as adapter
 from embodied.envs import gyminfo
+from embodied.run.driver import Driver
 
 LENGTH = 4  # steps of an episode
 

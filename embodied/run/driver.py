@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from . import spaces
-from .base import Spaces, Step
-from .errors import UserError
-from .faults import Faults, cut
-from .foreign import ForeignWorker
-from .waiting import Wait
-from .workers import LocalEnv, ProcessEnv, Unguarded, accepts
+from ..core import spaces
+from ..core.base import Spaces, Step
+from ..core.errors import UserError
+from ..core.faults import Faults, cut
+from ..core.foreign import ForeignWorker
+from ..core.waiting import Wait
+from ..core.workers import LocalEnv, ProcessEnv, Unguarded, accepts
 
 PATIENCE = 60.0  # seconds for the step that is under way at the end, without a timeout
 
